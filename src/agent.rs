@@ -275,6 +275,8 @@ struct ProbeLoop {
     /// A roster that waits for the directory's lock.
     roster: Option<Arc<Roster>>,
     housekept: Nanos,
+    /// The half of the recent window in which the counts of the reflector were last published.
+    heard_half: u32,
     /// When the last turn began.
     turned: Nanos,
     /// When the kernel was asked last how well the clock is synchronized.
@@ -310,6 +312,7 @@ impl ProbeLoop {
             mesh: MeshFacts::default(),
             roster: None,
             housekept: Nanos(0),
+            heard_half: 0,
             turned: clock::monotonic(),
             clock_checked: Nanos(0),
             slots: 0,
@@ -373,7 +376,22 @@ impl ProbeLoop {
         true
     }
 
-    /// Publishes what the reflector has counted and what is known of paths. Flows that seem to lose
+    /// Publishes how many requests of each peer the reflector has counted in the recent window.
+    fn publish_heard(&mut self, now: Nanos) {
+        let (statistics, slots) = (&self.view.statistics, self.slots);
+        let (Some(udp), Some((begun, half, current))) = (&mut self.probers.udp, statistics.recent_halves()) else {
+            return;
+        };
+        self.heard_half = current;
+        udp.reflecting().reflector.set_halves(begun, half);
+        for slot in (0..slots).map(SlotId::at) {
+            if let (Some(link), Some(address)) = (statistics.udp(slot), udp.address(slot)) {
+                link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
+            }
+        }
+    }
+
+    /// Publishes what the reflector has refused and what is known of paths. Flows that seem to lose
     /// are probed more often, and traced.
     fn serve_udp(&mut self, now: Nanos) {
         let statistics = &self.view.statistics;
@@ -386,9 +404,6 @@ impl ProbeLoop {
             // Each second begins at another slot, so that the budget serves all of them.
             let slot = SlotId::at((index + self.first_extra) % slots);
             let Some(link) = statistics.udp(slot) else { return };
-            if let Some(address) = udp.address(slot) {
-                link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
-            }
             link.set_mtu(mtu(explorer.mtu.path(slot)));
             if let Some(hops) = link.hops() {
                 explorer.tracer.saw_hops(slot, hops, now);
@@ -429,7 +444,12 @@ impl ProbeLoop {
         self.view.health.beat(now);
         self.view.statistics.tick(now);
         self.apply(now);
-        if now.since(self.housekept) >= HOUSEKEEPING {
+        // The counts of the half that is over leave the reports of both at once.
+        let is_due = now.since(self.housekept) >= HOUSEKEEPING;
+        if is_due || self.view.statistics.recent_halves().is_some_and(|(.., current)| current != self.heard_half) {
+            self.publish_heard(now);
+        }
+        if is_due {
             self.housekept = now;
             self.forget(now);
             if self.settles <= now {

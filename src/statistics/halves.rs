@@ -87,6 +87,11 @@ impl Halves {
         }
     }
 
+    /// Returns when the first half began, and the length of each. `None` before the first tick.
+    pub(super) fn grid(&self) -> Option<(Nanos, Nanos)> {
+        (self.current() > 0).then(|| (self.begin(1), self.half))
+    }
+
     /// Returns the minute that `half` (counted from 1) is part of, counted from 0.
     pub(super) const fn minute(&self, half: u32) -> u32 {
         half.saturating_sub(1) / self.per_minute

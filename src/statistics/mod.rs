@@ -395,6 +395,12 @@ impl Statistics {
         }
     }
 
+    /// Returns when the first half of the recent window began, the length of each half, and the
+    /// number of the current one. `None` before the first tick.
+    pub fn recent_halves(&self) -> Option<(Nanos, Nanos, u32)> {
+        self.halves.grid().map(|(begun, half)| (begun, half, self.halves.current()))
+    }
+
     fn end_minute(&self, Turn { from, to }: Turn) {
         let [ended, begun] = [from, to].map(|half| self.halves.minute(half));
         if begun == ended {

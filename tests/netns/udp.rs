@@ -292,6 +292,11 @@ fn loss_of_half_on_a_link_has_its_direction() {
     loss_of_a_link_has_its_direction(2);
 }
 
+#[test]
+fn loss_of_all_on_a_link_has_its_direction() {
+    loss_of_a_link_has_its_direction(1);
+}
+
 // ---- a far agent that stands still ----
 
 /// Times that the far agent is stopped.

@@ -1,7 +1,7 @@
 //! What is kept of single links beside the cells: the directions of UDP losses, flows that lose,
 //! and packets that are too large. Most links have none of these.
 
-use crate::report::{Peer, Said, Way};
+use crate::report::{Peer, RecentPeer, Said, Way};
 use crate::sys::region::List;
 
 /// Largest number of links whose flows, and whose holes, are kept: some of each pair of a mesh of
@@ -81,6 +81,8 @@ pub(super) struct Links {
     ways: List<Ways>,
     flows: List<LosingFlows>,
     holes: List<Hole>,
+    /// Whether some ways did not fit.
+    are_ways_cut: bool,
 }
 
 impl Links {
@@ -90,7 +92,7 @@ impl Links {
         let ways = List::new(bytes / size_of::<Ways>());
         let flows = List::new(most(size_of::<LosingFlows>()));
         let holes = List::new(most(size_of::<Hole>()));
-        Self { ways, flows, holes }
+        Self { ways, flows, holes, are_ways_cut: false }
     }
 
     /// Adds what a source says of a UDP peer, as far as there is room. Returns whether some flows
@@ -117,19 +119,22 @@ impl Links {
                 lost: first.lost,
                 way: first.direction,
             };
-            return self.flows.push(losing);
+            let has_room = self.flows.push(losing);
+            // Its losses have another cause, but it may also have heard too little of the peer.
+            let recent = RecentPeer { lost: 0, ..peer.recent };
+            self.add_ways(source, number, (&recent, peer.heard), room - size_of::<LosingFlows>());
+            return has_room;
         }
-        self.add_ways(source, number, peer, room);
+        self.add_ways(source, number, (&peer.recent, peer.heard), room);
         false
     }
 
-    fn add_ways(&mut self, source: u16, number: u16, peer: &Peer<'_>, room: usize) {
-        let recent = &peer.recent;
+    fn add_ways(&mut self, source: u16, number: u16, (recent, heard): (&RecentPeer, Option<u32>), room: usize) {
         let short = |count: u32| u16::try_from(count).unwrap_or(NOT_HEARD - 1).min(NOT_HEARD - 1);
         let expected = f64::from(recent.sent) * HEARD_SHARE;
-        let has_missed = peer.heard.is_some_and(|heard| f64::from(heard) < expected);
-        let is_known = recent.lost_there.is_some() || recent.lost_back.is_some() || peer.heard.is_some();
-        if !is_known || recent.lost == 0 && !has_missed || room < size_of::<Ways>() {
+        let has_missed = heard.is_some_and(|heard| f64::from(heard) < expected);
+        let is_known = recent.lost_there.is_some() || recent.lost_back.is_some() || heard.is_some();
+        if !is_known || recent.lost == 0 && !has_missed {
             return;
         }
         let lost = short(recent.lost);
@@ -137,9 +142,15 @@ impl Links {
         let back = short(recent.lost_back.unwrap_or_default()).min(lost - there);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded, and the cast saturates")]
         let seconds = recent.seconds.clamp(0.0, 3_600.0).round() as u16;
-        let heard = peer.heard.map_or(NOT_HEARD, short);
+        let heard = heard.map_or(NOT_HEARD, short);
         let sent = short(recent.sent);
-        let _ = self.ways.push(Ways { source, peer: number, there, back, lost, sent, seconds, heard });
+        let ways = Ways { source, peer: number, there, back, lost, sent, seconds, heard };
+        self.are_ways_cut |= room < size_of::<Ways>() || !self.ways.push(ways);
+    }
+
+    /// Whether some ways did not fit.
+    pub const fn are_ways_cut(&self) -> bool {
+        self.are_ways_cut
     }
 
     /// Returns the directions of the losses.
@@ -171,7 +182,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Flows, LosingFlow, MtuHole, RecentPeer};
+    use crate::report::{Flows, LosingFlow, MtuHole};
 
     const ROOM: usize = 1_000;
 
@@ -195,8 +206,9 @@ mod tests {
         assert_eq!(kept, [(2, 0, 0, 0, Some(30)), (3, 5, 5, 0, None)]);
         links.add(1, 4, &peer(u32::MAX, u32::MAX, u32::MAX, Some(u32::MAX)), ROOM);
         assert_eq!(links.ways()[2].heard(), Some(u16::MAX - 1));
+        assert!(!links.are_ways_cut());
         links.add(1, 5, &peer(5, 5, 0, None), 0);
-        assert_eq!(links.ways().len(), 3, "there is no room");
+        assert!(links.ways().len() == 3 && links.are_ways_cut(), "there is no room");
     }
 
     #[test]
@@ -205,8 +217,11 @@ mod tests {
             let flow = LosingFlow { source_port: 40_312, lost: 5, probes: 8, direction: Way::Out };
             let flows = Some(Flows { probed, losing_count, losing: vec![flow; listed] });
             let mut links = Links::new(10_000);
-            let explained = links.add(1, 2, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM);
+            let explained = links.add(1, 2, &Peer { flows: flows.clone(), ..peer(4, 4, 0, None) }, ROOM);
             assert_eq!((links.flows().len(), links.ways().len()), (usize::from(explained), usize::from(!explained)));
+            links.add(2, 1, &Peer { flows, ..peer(4, 4, 0, Some(30)) }, ROOM);
+            let of_second = links.ways().last().map(|it| (it.source, it.lost, it.heard()));
+            assert_eq!(of_second, Some((2, if explained { 0 } else { 4 }, Some(30))), "what it has heard is kept");
             explained
         };
         assert_eq!(

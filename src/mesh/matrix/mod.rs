@@ -61,6 +61,8 @@ pub struct Row {
     pub lasting: Lasting,
     /// The layers of which the row has objects. A source that probes by UDP or TCP also answers.
     pub layers: u8,
+    /// Whether one of its UDP objects does not say how many requests of the peer were heard.
+    is_deaf: bool,
 }
 
 const _: () = assert!(size_of::<Row>() <= 104);
@@ -147,7 +149,8 @@ impl Matrix {
             return;
         };
         let begin = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
-        let row = Row { begin, len: 0, facts: Facts::of(source), lasting: Lasting::default(), layers: 0 };
+        let row =
+            Row { begin, len: 0, facts: Facts::of(source), lasting: Lasting::default(), layers: 0, is_deaf: false };
         let room = self.bytes() + size_of::<Row>() <= self.bounds.bytes;
         if self.get(number).row.is_some() || !room || !self.rows.push(row) {
             self.not_kept.rows += 1;
@@ -186,6 +189,7 @@ impl Matrix {
         }
         if let Some(row) = self.rows.last_mut() {
             row.layers |= layer.bit();
+            row.is_deaf |= layer == Layer::Udp && peer.heard.is_none();
         }
         self.loopback |= peer.address.is_some_and(|address| address.is_loopback());
         if !peer.state.is_evidence() {
@@ -501,6 +505,12 @@ impl Matrix {
     /// Returns the directions of the losses of links by UDP.
     pub fn ways(&self) -> &[Ways] {
         self.links.ways()
+    }
+
+    /// Whether a node would be in [`Matrix::ways`] with a peer of which it has heard too little by
+    /// UDP, if it has a UDP cell of that peer.
+    pub fn says_what_it_hears(&self, node: u16) -> bool {
+        !self.links.are_ways_cut() && self.row(node).is_some_and(|row| !row.is_deaf)
     }
 
     /// Returns the links of which some flows lose.

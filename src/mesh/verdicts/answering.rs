@@ -12,7 +12,7 @@ use crate::report::Method;
 
 /// Reports of a collection are up to 20 s apart. Within this time an agent may have started between
 /// its own report and that of the source.
-const REPORTS_APART_SECONDS: f32 = 20.0;
+pub const REPORTS_APART_SECONDS: f32 = 20.0;
 
 /// What a node says about its answering.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,11 +1,16 @@
 //! Direction of a loss by UDP probes. The reflector of the peer counts the requests of each source,
 //! and says the count in each answer. So a source knows of nearly each lost probe on which way it
-//! was lost, whatever else is in the mesh. If no answer comes at all, the number of requests that
-//! the peer's report says it has heard tells the same.
+//! was lost, whatever else is in the mesh.
+//!
+//! The probes since the last answer are the exception, and so are all probes if no answer comes. Of
+//! these, the peer's report tells the same: it has the number of requests that its reflector has
+//! heard. If that is what the source has sent, the answers were lost. A peer that says another
+//! number changes the direction of its own links only.
 
+use super::answering::REPORTS_APART_SECONDS;
 use super::causes::{Cause, Findings};
 use super::direction::{Direction, Directions, Requests};
-use super::pairs::Scope;
+use super::pairs::{Pair, Scope};
 use crate::mesh::matrix::Ways;
 
 /// So many losses in one direction are not said to be by chance.
@@ -19,8 +24,10 @@ const OTHER_SHARE: f64 = 0.05;
 const OTHER_MAX: f64 = 0.1;
 /// If the way of more than this share of the losses is not known, what the peer has heard decides.
 const UNKNOWN_MAX: f64 = 0.5;
-/// The windows of two reports begin and end up to so many probes apart.
+/// What the peer has heard is up to so many probes off: some are on their way, or unread.
 const HEARD_ERROR: f64 = 2.0;
+/// It is also up to so many seconds old. This is how often an agent publishes it.
+const HEARD_AGE_SECONDS: f64 = 1.0;
 /// What is counted, in words.
 const UNIT: &str = "UDP packets";
 
@@ -66,31 +73,69 @@ impl Lost {
     }
 }
 
-/// Returns what one end's probes have lost, with its own count or what the other end has heard.
-fn of_source(ways: &Ways, of_peer: Option<&Ways>) -> Lost {
-    let [there, back, lost, sent] = [ways.there, ways.back, ways.lost, ways.sent].map(f64::from);
+/// What the report of a peer says of the requests of a source.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    /// Time covered, in seconds.
+    seconds: f64,
+    /// Number of requests that its reflector has heard in that time.
+    requests: f64,
+    /// For how long its own probes to the source are lost, in seconds.
+    losing_seconds: f64,
+}
+
+/// Returns what the peer has heard of a source. `None` if its report does not say so, or is no
+/// evidence.
+fn heard(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Heard> {
+    if pair.of(ways.peer).probes == 0 {
+        return None;
+    }
+    let Some(it) = scope.matrix.ways().iter().find(|it| (it.source, it.peer) == (ways.peer, ways.source)) else {
+        // It has lost nothing, and heard about as much as it has sent.
+        let all = Heard { seconds: f64::INFINITY, requests: f64::INFINITY, losing_seconds: 0.0 };
+        return scope.matrix.says_what_it_hears(ways.peer).then_some(all);
+    };
+    let [seconds, lost, sent] = [it.seconds, it.lost, it.sent].map(f64::from);
+    let losing_seconds = if sent > 0.0 { seconds * lost / sent } else { 0.0 };
+    Some(Heard { seconds, requests: it.heard()?.into(), losing_seconds }).filter(|it| it.seconds > 0.0)
+}
+
+/// Returns what one end's probes have lost, with its own count and what the other end has heard.
+fn of_source(ways: &Ways, heard: Option<Heard>) -> Lost {
+    let [there, back, lost, sent, seconds] = [ways.there, ways.back, ways.lost, ways.sent, ways.seconds].map(f64::from);
     let unknown = lost - there - back;
     let own = Lost { there, back, sent };
-    if unknown <= UNKNOWN_MAX * lost {
+    let Some(heard) = heard.filter(|_| unknown > UNKNOWN_MAX * lost && seconds > 0.0) else { return own };
+    // These probes are the last that were sent. So both windows have them, unless they are more
+    // than the peer's window covers.
+    let rate = sent / seconds;
+    let expected = rate * heard.seconds;
+    let (most, error) = (unknown.min(expected), HEARD_ERROR + rate * HEARD_AGE_SECONDS);
+    let missed = if expected.is_finite() { (expected - heard.requests).clamp(0.0, most) } else { 0.0 };
+    if most <= 2.0 * error {
         return own;
     }
-    let heard = of_peer.filter(|it| it.seconds > 0 && ways.seconds > 0).and_then(|it| Some((it, it.heard()?)));
-    let Some((it, heard)) = heard else { return own };
-    let heard = f64::from(heard) * f64::from(ways.seconds) / f64::from(it.seconds);
-    let missed = (sent - heard).clamp(0.0, lost);
-    let missed = if missed <= HEARD_ERROR { 0.0 } else { missed };
-    let missed = if lost - missed <= HEARD_ERROR { lost } else { missed };
-    Lost { there: missed, back: lost - missed, sent }
+    if missed <= error {
+        // The peer's report may be older than the fault. It is not if its own probes are lost, too.
+        let unknown_seconds = unknown / rate;
+        let is_after = heard.losing_seconds * 2.0 >= unknown_seconds || unknown_seconds > REPORTS_APART_SECONDS.into();
+        return if is_after { Lost { back: back + unknown, ..own } } else { own };
+    }
+    let share = if most - missed <= error { 1.0 } else { missed / most };
+    Lost { there: there + unknown * share, back: back + unknown * (1.0 - share), sent }
+}
+
+/// Returns what a source has lost, if what it says is evidence.
+fn lost_by(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Lost> {
+    (pair.of(ways.source).probes > 0).then(|| of_source(ways, heard(scope, ways, pair)))
 }
 
 /// Returns what was lost between two nodes: there from `a` to `b`, and back.
-fn between(scope: &Scope<'_>, a: u16, b: u16) -> Lost {
+fn between(scope: &Scope<'_>, pair: &Pair, (a, b): (u16, u16)) -> Lost {
     let is_of = |ways: &&Ways, source: u16, peer: u16| (ways.source, ways.peer) == (source, peer);
-    let all = scope.matrix.ways();
     let mut sum = Lost::default();
-    for ways in all.iter().filter(|ways| is_of(ways, a, b) || is_of(ways, b, a)) {
-        let back = all.iter().find(|it| is_of(it, ways.peer, ways.source));
-        let lost = of_source(ways, back);
+    for ways in scope.matrix.ways().iter().filter(|ways| is_of(ways, a, b) || is_of(ways, b, a)) {
+        let Some(lost) = lost_by(scope, ways, pair) else { continue };
         sum.add(if ways.source == a { lost } else { lost.turned() });
     }
     sum
@@ -98,9 +143,9 @@ fn between(scope: &Scope<'_>, a: u16, b: u16) -> Lost {
 
 /// Returns the direction in which the link between two nodes loses.
 pub fn of_link(scope: &Scope<'_>, (a, b): (u16, u16), findings: &Findings) -> Option<Directions> {
-    let both = scope.pair_of(a, b)?.both();
-    let lost = between(scope, a, b);
-    Lost { sent: both.probes.into(), ..lost }.directions(findings.background)
+    let pair = scope.pair_of(a, b)?;
+    let lost = between(scope, &pair, (a, b));
+    Lost { sent: pair.both().probes.into(), ..lost }.directions(findings.background)
 }
 
 /// Returns the direction in which a bad node loses. Links that other causes touch do not count.
@@ -122,11 +167,8 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Dire
     for ways in touching {
         let other = if ways.source == node { ways.peer } else { ways.source };
         let Some(pair) = scope.pair_of(node, other).filter(|_| is_own(other)) else { continue };
-        if pair.of(ways.source).probes == 0 {
-            continue;
-        }
-        let back = scope.matrix.ways().iter().find(|it| (it.source, it.peer) == (ways.peer, ways.source));
-        let lost = Lost { sent: 0.0, ..of_source(ways, back) };
+        let Some(lost) = lost_by(scope, ways, &pair) else { continue };
+        let lost = Lost { sent: 0.0, ..lost };
         sum.add(if ways.source == node { lost } else { lost.turned() });
     }
     sum.directions(findings.background)

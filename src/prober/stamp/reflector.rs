@@ -19,7 +19,7 @@ use super::packet::{BASE_BYTES, REQUEST_BYTES, field};
 use crate::limits::{STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_RATE_MAX, STAMP_SESSIONS_MAX};
 use crate::units::Nanos;
 
-/// Half of the window of [`Heard`], as long as that of the prober's recent window.
+/// Half of the window of [`Heard`] until [`Reflector::set_halves`].
 const HALF: Nanos = Nanos::from_millis(30_000);
 /// Time in which one more request is granted.
 const GRANT: u64 = 1_000_000_000 / STAMP_RATE_MAX;
@@ -61,7 +61,7 @@ impl Refusals {
 pub struct Heard {
     /// Number of requests that were answered in the span.
     pub requests: u32,
-    /// Time covered: 30 to 60 s, or less after the start.
+    /// Time covered: one to two halves of the window, or less after the start.
     pub span: Nanos,
 }
 
@@ -86,12 +86,33 @@ struct Watcher {
     heard: [u16; 2],
 }
 
+/// The grid of the halves of the window of [`Heard`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Halves {
+    /// When the first half began.
+    begun: Nanos,
+    half: Nanos,
+}
+
+impl Halves {
+    /// Returns the number of the half at `now`.
+    fn number(self, now: Nanos) -> u64 {
+        now.since(self.begun).0 / self.half.0
+    }
+
+    /// Returns how long the half at `now` has lasted.
+    fn passed(self, now: Nanos) -> Nanos {
+        Nanos(now.since(self.begun).0 % self.half.0)
+    }
+}
+
 /// Decides on requests and writes their answers.
 #[derive(Debug)]
 pub struct Reflector {
     /// Port of the reflectors of the mesh, and so ours.
     port: u16,
     begun: Nanos,
+    halves: Halves,
     members: Members<Watcher>,
     answered: u64,
     refusals: Refusals,
@@ -100,7 +121,14 @@ pub struct Reflector {
 impl Reflector {
     /// Makes a reflector without members, for a socket at `port`.
     pub fn new(port: u16, now: Nanos) -> Self {
-        Self { port, begun: now, members: Members::new(), answered: 0, refusals: Refusals::default() }
+        let halves = Halves { begun: now, half: HALF };
+        Self { port, begun: now, halves, members: Members::new(), answered: 0, refusals: Refusals::default() }
+    }
+
+    /// Sets the grid of the window of [`Heard`]. It is that of the prober's recent window, so that
+    /// a report has both counts of the same time. Counts of another grid are dropped.
+    pub fn set_halves(&mut self, begun: Nanos, half: Nanos) {
+        self.halves = Halves { begun, half: half.max(Nanos(1)) };
     }
 
     /// Replaces the members. Sessions and counts of those that stay are kept. Returns whether all
@@ -158,7 +186,7 @@ impl Reflector {
         session.answers = session.answers.wrapping_add(1);
         // Longer ones are not probes, but packets of traces and of the search for the path MTU.
         if request.len() <= REQUEST_BYTES {
-            watcher.hear(now);
+            watcher.hear(self.halves.number(now));
         }
         Ok(bytes)
     }
@@ -179,20 +207,22 @@ impl Reflector {
         self.refusals
     }
 
-    /// Returns how many probes of a member were answered in the last 30 to 60 s.
+    /// Returns how many probes of a member were answered in the recent window.
     pub fn heard(&self, member: IpAddr, now: Nanos) -> Heard {
-        let requests = self.members.get(member).map_or(0, |watcher| watcher.heard_at(now));
+        let requests = self.members.get(member).map_or(0, |watcher| watcher.heard_at(self.halves.number(now)));
         Heard { requests, span: self.span(now) }
     }
 
     /// Returns all members that have sent a request, each with what [`Reflector::heard`] returns.
     pub fn watchers(&self, now: Nanos) -> impl Iterator<Item = (IpAddr, Heard)> {
-        let span = self.span(now);
-        self.members.entries().map(move |(address, watcher)| (address, Heard { requests: watcher.heard_at(now), span }))
+        let (span, half) = (self.span(now), self.halves.number(now));
+        self.members
+            .entries()
+            .map(move |(address, watcher)| (address, Heard { requests: watcher.heard_at(half), span }))
     }
 
     fn span(&self, now: Nanos) -> Nanos {
-        Nanos(HALF.0 + now.0 % HALF.0).min(now.since(self.begun))
+        self.halves.passed(now).plus(self.halves.half).min(now.since(self.begun))
     }
 
     /// Returns the bytes of memory that are resident.
@@ -223,9 +253,8 @@ impl Watcher {
         first
     }
 
-    /// Counts a request that is answered.
-    fn hear(&mut self, now: Nanos) {
-        let half = now.0 / HALF.0;
+    /// Counts a request that is answered in this half.
+    fn hear(&mut self, half: u64) {
         if half != self.half {
             self.heard = [0, if half == self.half + 1 { self.heard[0] } else { 0 }];
             self.half = half;
@@ -233,10 +262,10 @@ impl Watcher {
         self.heard[0] = self.heard[0].saturating_add(1);
     }
 
-    /// Returns the requests of the current half and the one before.
-    fn heard_at(&self, now: Nanos) -> u32 {
+    /// Returns the requests of this half, which is the current one, and of the one before.
+    fn heard_at(&self, half: u64) -> u32 {
         let [newer, older] = self.heard.map(u32::from);
-        match (now.0 / HALF.0).checked_sub(self.half) {
+        match half.checked_sub(self.half) {
             Some(0) => newer + older,
             Some(1) => newer,
             _ => 0,

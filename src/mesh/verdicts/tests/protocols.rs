@@ -194,3 +194,117 @@ fn large_packets_that_do_not_pass_are_named_with_their_size() {
         |from: &str, _: &str, object: Value| if from == "d" { hole(object, 1_300, "out", "silent") } else { object };
     assert_eq!(named(&three(|_, _, _| 0, of_node).verdicts()), [(Kind::Mtu, "d", None)]);
 }
+
+/// A mesh of `a` to `e` in which all of 60 probes are lost from `a` to `b`, and from `b` to `a` if
+/// `is_back`. No answer has told the way of any. `a` and `b` say that they heard so many requests
+/// of each other in so many seconds.
+fn without_answers(is_back: bool, heard: [Option<u32>; 2], seconds: [u32; 2]) -> Mesh {
+    let lost = |from: &str, to: &str, protocol: &str| match (from, to, protocol) {
+        ("a", "b", "udp") => 100,
+        ("b", "a", "udp") if is_back => 100,
+        _ => 0,
+    };
+    three(lost, |from, to, object| {
+        let (place, is_it) = (usize::from(from == "b"), matches!((from, to), ("a", "b") | ("b", "a")));
+        if !is_it {
+            return with(object, "heard", json!(60));
+        }
+        let (sent, lost) = (seconds[place], if lost(from, to, "udp") > 0 { seconds[place] } else { 0 });
+        let recent = json!({"seconds": sent, "sent": sent, "received": sent - lost, "lost": lost, "lost_there": 0, "lost_back": 0});
+        with(with(object, "recent", recent), "heard", json!(heard[place]))
+    })
+}
+
+fn directed(mesh: &Mesh) -> (String, Direction, String) {
+    let verdicts = mesh.verdicts();
+    let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
+    assert_eq!((verdict.kind, verdict.protocol), (Kind::Link, Some(OfProtocol::Udp)));
+    (verdict.subject.clone(), verdict.direction, verdict.evidence.clone())
+}
+
+#[test]
+fn the_direction_of_a_link_that_loses_all_of_one_way_is_what_both_ends_have_heard() {
+    // Packets from a to b are lost: requests of a, and answers to b.
+    for (of_a, of_b) in [(60, 60), (31, 60), (60, 31)] {
+        let mesh = without_answers(true, [Some(of_a), Some(0)], [of_a, of_b]);
+        let (subject, direction, evidence) = directed(&mesh);
+        assert_eq!((&*subject, direction), ("a->b", Direction::Out), "{evidence}");
+        let all = of_a + of_b;
+        let says = format!("; {all} of {all} UDP packets from a were lost, and 0 of {all} UDP packets from b");
+        assert!(evidence.contains(&says), "{evidence}");
+    }
+    let (subject, direction, _) = directed(&without_answers(true, [Some(0), Some(60)], [60, 60]));
+    assert_eq!((&*subject, direction), ("b->a", Direction::Out));
+}
+
+#[test]
+fn what_one_end_loses_alone_has_the_direction_that_the_other_end_says() {
+    // Only requests of a are lost, or only the answers to them.
+    let (subject, direction, _) = directed(&without_answers(false, [Some(60), Some(0)], [60, 60]));
+    assert_eq!((&*subject, direction), ("a->b", Direction::Out));
+    let (subject, direction, _) = directed(&without_answers(false, [Some(60), Some(60)], [60, 60]));
+    assert_eq!((&*subject, direction), ("b->a", Direction::Out));
+}
+
+#[test]
+fn without_the_word_of_the_other_end_a_direction_is_not_known() {
+    for is_back in [false, true] {
+        let (subject, direction, evidence) = directed(&without_answers(is_back, [None, None], [60, 60]));
+        assert_eq!((&*subject, direction), ("a->b", Direction::Both), "{evidence}");
+    }
+    // Both ways lose.
+    let (_, direction, _) = directed(&without_answers(true, [Some(0), Some(0)], [60, 60]));
+    assert_eq!(direction, Direction::Both);
+}
+
+/// `c` loses all that it is sent. One of the others, a liar, says that it heard all or nothing.
+#[test]
+fn an_end_that_lies_about_what_it_hears_changes_the_figures_of_its_own_links_only() {
+    let lost =
+        |from: &str, to: &str, protocol: &str| if protocol == "udp" && (from == "c" || to == "c") { 100 } else { 0 };
+    let verdict = |lie: Option<u32>| {
+        let mesh = three(lost, |from, to, object| {
+            let recent = with(object["recent"].clone(), "lost_there", json!(0));
+            // The requests of c arrive, and its answers too.
+            let heard = if to == "c" && from == "a" {
+                lie.unwrap_or(60)
+            } else if from == "c" {
+                0
+            } else {
+                60
+            };
+            with(with(object, "recent", recent), "heard", json!(heard))
+        });
+        let verdicts = mesh.verdicts();
+        let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
+        assert_eq!((verdict.kind, &*verdict.subject), (Kind::Node, "c"));
+        (verdict.direction, verdict.evidence.clone())
+    };
+    let (direction, evidence) = verdict(None);
+    assert_eq!(direction, Direction::In);
+    assert!(
+        evidence.contains("; 480 of 480 UDP packets to it were lost, and 0 of 480 UDP packets from it"),
+        "{evidence}"
+    );
+    for lie in [0, 30, 4_000_000] {
+        let (direction, evidence) = verdict(Some(lie));
+        // A quarter of one way is the most that it can say.
+        assert!(matches!(direction, Direction::In | Direction::Both), "{lie}: {evidence}");
+    }
+}
+
+#[test]
+fn a_report_from_before_the_fault_does_not_tell_where_it_loses() {
+    // The last 15 probes of a are lost, and the report of b is 15 s older.
+    let lost = |from: &str, to: &str, protocol: &str| if (from, to, protocol) == ("a", "b", "udp") { 25 } else { 0 };
+    let judged = |heard: u32| {
+        let mesh = three(lost, |from, to, object| {
+            let recent = with(object["recent"].clone(), "lost_there", json!(0));
+            with(with(object, "recent", recent), "heard", json!(if (from, to) == ("b", "a") { heard } else { 60 }))
+        });
+        directed(&mesh)
+    };
+    assert_eq!(judged(60).1, Direction::Both);
+    let (subject, direction, _) = judged(45);
+    assert_eq!((&*subject, direction), ("a->b", Direction::Out), "it is as new");
+}

@@ -164,11 +164,32 @@ fn the_requests_of_the_last_minute_are_counted_per_member() {
         assert_eq!(u64::from(heard.requests), seconds + 1, "{n}: one at each second of the span");
     }
     let heard = |n| reflector.heard(MEMBER.ip(), second(n)).requests;
-    assert!((1..=30).contains(&heard(630)), "{}", heard(630));
-    assert_eq!([heard(660), heard(10_000)], [0, 0]);
+    assert_eq!([heard(600), heard(629), heard(630), heard(10_000)], [30, 30, 0, 0]);
     assert_eq!(reflector.heard("10.0.0.9".parse().unwrap(), second(1)).requests, 0);
     let now = second(599);
     assert_eq!(reflector.watchers(now).collect::<Vec<_>>(), [(MEMBER.ip(), reflector.heard(MEMBER.ip(), now))]);
+}
+
+#[test]
+fn what_is_heard_covers_the_halves_of_the_recent_window() {
+    let mut reflector = one_member();
+    // Halves of 20 s that begin at 7 s.
+    for n in 0..300 {
+        let now = second(n);
+        reflector.set_halves(second(7), Nanos(20 * SECOND));
+        ask(&mut reflector, MEMBER, 1, now).unwrap();
+        let heard = reflector.heard(MEMBER.ip(), now);
+        if n >= 47 {
+            let passed = (n - 7) % 20;
+            assert_eq!(
+                (heard.span, u64::from(heard.requests)),
+                (Nanos((20 + passed) * SECOND), 20 + passed + 1),
+                "{n}"
+            );
+        }
+    }
+    reflector.set_halves(second(7), Nanos(0));
+    assert!(reflector.heard(MEMBER.ip(), second(300)).requests <= 1, "no half is without length");
 }
 
 #[test]
