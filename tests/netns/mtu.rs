@@ -2,7 +2,7 @@
 //! with a router's "fragmentation needed". Random loss is no hole.
 //!
 //! The agents run at the default interval and look for holes once a minute. A hole must be reported
-//! once every link has sent 120 UDP probes, which takes two minutes.
+//! once every link has sent 120 probes by ICMP, which takes two minutes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,13 +10,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::scrape::same;
+use crate::common::until::until;
 use crate::fabric::{Fabric, is_across};
 use crate::faults::Faults;
 use crate::mesh::{Agent, Mesh};
 use crate::probing::{
     LONG, Totals, agents, all_clean, count, in_short, link, links, named, peers_file, picture, watch,
 };
-use crate::verdicts::judged;
+use crate::verdicts::{judged, list};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 /// Largest IP packet that passes.
@@ -25,7 +26,7 @@ const PASSES: u64 = 1_300;
 const FULL: u64 = 1_500;
 /// A hole is first reported with a smaller size than passes, by at most this. Later it is exact.
 const COARSE: u64 = 8;
-/// UDP probes of every link within which a hole is reported: two minutes.
+/// Probes of every link by ICMP within which a hole is reported: two minutes.
 const PROBES: u64 = 120;
 
 /// Drops packets above [`PASSES`] that `from` sends, at the ingress of one node.
@@ -41,14 +42,15 @@ fn hole(link: &Value) -> Option<(u64, &str, &str)> {
     Some((count(hole, "passes_bytes"), text("direction"), text("said")))
 }
 
-/// Returns the reports once every link has sent enough UDP probes.
+/// Returns the reports once every link has sent so many probes by ICMP: one per second. By UDP it
+/// sends more of them while flows seem to lose.
 fn after(agents: &[Agent<'_>], probes: u64, mut look: impl FnMut(&[Value])) -> Vec<Value> {
     let limit = LONG + Duration::from_secs(2 * probes);
     watch(agents, "every link has sent enough", limit, |reports| {
         look(&reports);
         let totals = Totals::of(&reports);
-        let by_udp = totals.iter().filter(|((_, _, protocol), _)| protocol == "udp").map(|(_, total)| total.sent);
-        let fewest = by_udp.min().unwrap_or(0);
+        let by_icmp = totals.iter().filter(|((_, _, protocol), _)| protocol == "icmp").map(|(_, total)| total.sent);
+        let fewest = by_icmp.min().unwrap_or(0);
         if fewest >= probes { Ok(reports) } else { Err(format!("{fewest} probes")) }
     })
 }
@@ -120,6 +122,16 @@ fn a_silent_hole_of_one_link_is_named_with_its_size_and_direction() {
     assert!(digits.contains(&passes.to_string()), "{evidence}");
     println!("{evidence}");
     holes_become_exact(&agents, has_hole, "silent");
+    // Any agent collects the reports itself, and says the exact size.
+    let verdict = until("an agent has the verdict", || {
+        let document = agents[3].json("/api/v1/mesh");
+        let found = list(&document, "verdicts").iter().find(|verdict| verdict["kind"] == "mtu").cloned();
+        found.ok_or_else(|| document["verdicts"].to_string())
+    });
+    assert_eq!((&verdict["subject"], &verdict["direction"]), (&"a->b".into(), &"out".into()), "{verdict}");
+    let begin = format!("packets over {PASSES} bytes do not pass from a to b; ");
+    assert!(verdict["evidence"].as_str().is_some_and(|evidence| evidence.starts_with(&begin)), "{verdict}");
+    println!("{verdict}");
 }
 
 #[test]
