@@ -250,8 +250,7 @@ fn open_tcp(
         port: sockets.addresses().next().map_or(settings.tcp_port, |address| address.port()),
         node: probing.node.clone(),
         doubts: probing.doubts,
-        // The first may come before the agent of a new peer listens.
-        excused: 1,
+        new_peer_silence: NEW_PEER_SILENCE.into(),
         retries_lost: true,
         wait: probing.replies_wait,
     };

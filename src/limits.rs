@@ -64,9 +64,10 @@ pub const PROBES_FINISH_TIME: Duration = Duration::from_millis(250);
 pub const PAYLOAD_BYTES_MIN: usize = 24;
 /// Largest payload: a jumbo frame of 9,000 bytes less the IPv6 and ICMP headers.
 pub const PAYLOAD_BYTES_MAX: usize = 8_952;
-/// How long a peer that is new at its address may leave UDP probes unanswered without losing them:
-/// its agent may not listen yet, or may not have us in its list. Lists arrive within seconds.
-pub const NEW_PEER_SILENCE: Duration = Duration::from_secs(10);
+/// How long a peer that is new at its address may leave probes by UDP and TCP unanswered without
+/// losing them: its agent may not listen yet, or may not have us in its list. Lists arrive within
+/// seconds, and in a busy cluster a quarter of a minute later.
+pub const NEW_PEER_SILENCE: Duration = Duration::from_secs(30);
 /// How long a reflector may keep a request before it answers, at its next turn. A UDP probe counts
 /// as lost this long after its timeout, and its round-trip time is without that wait.
 pub const DWELL_MAX: Duration = Duration::from_secs(1);

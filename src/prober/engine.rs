@@ -60,14 +60,15 @@ impl Engine {
         Self { timeout, dwell, per_peer, destinations, flights, doubts: Doubts::new(doubts), silence: 0 }
     }
 
-    /// Makes it excuse the silence of each peer to its first `probes` probes at an address, until
-    /// it answers one. They count neither as sent nor as lost.
+    /// Makes it excuse that a peer leaves the probes of its first `silence` at an address
+    /// unanswered, until it answers one. They count neither as sent nor as lost. `interval` is the
+    /// time between two probes to a peer.
     ///
     /// An agent answers only members, and its list may learn of a new one later than that one
     /// begins to probe. A new pod also has its address before its agent listens.
     #[must_use]
-    pub const fn excusing(mut self, probes: u8) -> Self {
-        self.silence = probes;
+    pub fn excusing(mut self, silence: Nanos, interval: Nanos) -> Self {
+        self.silence = u8::try_from(silence.0.div_ceil(interval.0.max(1))).unwrap_or(u8::MAX);
         self
     }
 

@@ -50,7 +50,7 @@ impl Agent {
             port,
             node,
             doubts: false,
-            excused: 0,
+            new_peer_silence: Nanos(0),
             retries_lost: true,
             wait: replies_wait,
         };

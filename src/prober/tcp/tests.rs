@@ -87,7 +87,7 @@ fn settings() -> Settings {
         // The wheel starts at once.
         node: String::new(),
         doubts: false,
-        excused: 0,
+        new_peer_silence: Nanos(0),
         retries_lost: false,
         wait: Nanos::from_millis(250),
     }

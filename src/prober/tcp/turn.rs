@@ -47,8 +47,8 @@ pub struct Settings {
     /// Whether questions ([`Prober::ask`]) are answered. If so, one is asked before
     /// a loss is counted.
     pub doubts: bool,
-    /// Number of handshakes that a peer which is new at its address may fail without losing them.
-    pub excused: u8,
+    /// How long a peer that is new at its address may fail handshakes without losing them.
+    pub new_peer_silence: Nanos,
     /// Whether a lost handshake is followed soon by another.
     pub retries_lost: bool,
     /// Longest time that a handshake which is due may wait for a turn that other probes need
@@ -95,7 +95,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         Self {
             wire,
             clock,
-            engine: Engine::new(timeout, interval, settings.doubts).excusing(settings.excused),
+            engine: Engine::new(timeout, interval, settings.doubts).excusing(settings.new_peer_silence, interval),
             schedule: Schedule::new(interval, &settings.node, now),
             connections: Connections::new(),
             refusals: Refusals::new(),

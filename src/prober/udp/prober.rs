@@ -91,11 +91,6 @@ pub struct UdpProber<W, C> {
     reading: Reading,
 }
 
-/// Returns how many probes a new peer may leave unanswered.
-fn excused(settings: &UdpSettings) -> u8 {
-    u8::try_from(settings.new_peer_silence.0.div_ceil(settings.interval.0.max(1))).unwrap_or(u8::MAX)
-}
-
 impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     /// Makes a prober without peers and without members.
     pub fn new(wire: W, clock: C, settings: &UdpSettings) -> Self {
@@ -105,7 +100,7 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         let now = clock.now();
         let schedule = Schedule::new(settings.interval, &settings.node, now);
         let engine = Engine::with_dwell(settings.timeout, DWELL_MAX.into(), settings.interval, settings.doubts, true)
-            .excusing(excused(settings));
+            .excusing(settings.new_peer_silence, settings.interval);
         Self {
             wire,
             clock,

@@ -53,8 +53,9 @@ fn a_lost_handshake_is_followed_by_another_until_one_is_done() {
 }
 
 #[test]
-fn the_first_handshake_with_a_new_peer_may_fail() {
-    let mut world = World::of_one(Fate::Silent, &Settings { excused: 1, ..settings() });
+fn the_first_handshakes_with_a_new_peer_may_fail() {
+    let mut world =
+        World::of_one(Fate::Silent, &Settings { new_peer_silence: Nanos::from_millis(10_000), ..settings() });
     let reports = world.until(25_000);
     let fates: Vec<_> = reports.into_iter().filter(|it| *it != event(0, SENT)).collect();
     assert_eq!(fates, [event(0, WITHDRAWN), event(0, LOST), event(0, LOST)]);
