@@ -46,7 +46,7 @@ impl fmt::Display for Traced {
     }
 }
 
-/// The traces beside a verdict.
+/// What belongs to a verdict: the traces of its links, at most three.
 #[derive(Clone, Debug, Serialize)]
 pub struct OfVerdict {
     /// The id of the verdict.
