@@ -5,8 +5,10 @@
 //! directory's write lock. If a worker holds that lock for a frame, the change is tried again some
 //! milliseconds later.
 
+mod open;
+
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use tokio::sync::{Notify, mpsc};
@@ -16,16 +18,16 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
-use crate::limits::{DOUBTS_MAX, FLOW_PROBES_PER_SECOND, LEAVE_GRACE, NEW_PEER_SILENCE, PROBES_FINISH_TIME};
+use crate::limits::{DOUBTS_MAX, FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
-use crate::peers::{Directory, Family, Method, Own, SlotId};
-use crate::prober::socket::{SocketError, Sockets};
+use crate::peers::{Directory, Family, Own, SlotId};
+use crate::prober::socket::SocketError;
 use crate::prober::stamp::ErrorEstimate;
 use crate::prober::udp::UdpWire as _;
 use crate::prober::udp::mtu::{PathMtu, PathState};
 use crate::prober::udp::trace::Reason;
-use crate::prober::{self, IcmpProber, MonotonicClock, Prober, Probers, TcpProber, UdpProber, tcp, udp};
+use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
 use crate::statistics::{MtuReading, Statistics};
 use crate::sys::stop::Stop;
@@ -115,7 +117,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let stop = Stop::new().map_err(system("handle signals"))?;
     let mut profiling = Profiling::start(settings.heap_profile.clone())?;
     let bound = Server::bind(settings.listen)?;
-    let (mut probers, described) = open_probers(settings)?;
+    let (mut probers, described) = open::probers(settings)?;
     log::info!("{}: {described}; HTTP on {}", settings.node_name, bound.local_addr());
     let (allocator, stats) = allocator::info_and_stats();
     let view = Arc::new(View {
@@ -173,88 +175,6 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     server.shutdown();
     log::info!("{}: stopped", settings.node_name);
     done
-}
-
-/// Opens the sockets of all methods in use, and describes them for the log. Must be called within a
-/// tokio runtime.
-fn open_probers(settings: &RunSettings) -> Result<(Probers, String), RunError> {
-    let mut described = Vec::new();
-    let probing = prober::Settings {
-        interval: settings.interval.into(),
-        timeout: settings.timeout.into(),
-        payload_bytes: settings.payload_bytes,
-        node: settings.node_name.clone(),
-        doubts: settings.discovery.answers(),
-        replies_wait: REPLIES_WAIT,
-    };
-    let has = |method| settings.probes.has(method);
-    let icmp = has(Method::Icmp).then(|| open_icmp(&probing, &mut described)).transpose()?;
-    let udp = has(Method::Udp).then(|| open_udp(settings, &probing, &mut described)).transpose()?;
-    let tcp = has(Method::Tcp).then(|| open_tcp(settings, &probing, &mut described)).transpose()?;
-    let (udp, explorer) = udp.unzip();
-    let probers = Probers::new(icmp, udp, explorer, tcp);
-    Ok((probers.map_err(system("make the pacing timer"))?, described.join("; ")))
-}
-
-// Each prober is boxed where it is made, in a function of its own. By value, its kilobytes are
-// copied from frame to frame, and the pages of the stack stay resident: 50 KB.
-
-#[inline(never)]
-fn open_icmp(probing: &prober::Settings, described: &mut Vec<String>) -> Result<Box<IcmpProber>, RunError> {
-    let sockets = Sockets::open(probing.payload_bytes, &MonotonicClock)?;
-    described.push(format!("ICMP sockets: {}", sockets.describe()));
-    Ok(Box::new(Prober::new(sockets, MonotonicClock, probing)))
-}
-
-#[inline(never)]
-fn open_udp(
-    settings: &RunSettings,
-    probing: &prober::Settings,
-    described: &mut Vec<String>,
-) -> Result<(Box<UdpProber>, Box<udp::Explorer>), RunError> {
-    let listen = SocketAddr::new(settings.listen.ip(), settings.udp_port);
-    let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
-    described.push(format!("UDP sockets: {}", sockets.describe()));
-    let port = sockets.reflector_port();
-    let probing = udp::UdpSettings {
-        interval: probing.interval,
-        timeout: probing.timeout,
-        node: probing.node.clone(),
-        doubts: probing.doubts,
-        new_peer_silence: NEW_PEER_SILENCE.into(),
-        replies_wait: probing.replies_wait,
-        port,
-        flows: settings.flows,
-    };
-    let prober = Box::new(udp::UdpProber::new(sockets, MonotonicClock, &probing));
-    Ok((prober, open_explorer(&probing)))
-}
-
-#[inline(never)]
-fn open_explorer(probing: &udp::UdpSettings) -> Box<udp::Explorer> {
-    Box::new(udp::Explorer::new(probing.flows, probing.port, probing.timeout, clock::monotonic()))
-}
-
-#[inline(never)]
-fn open_tcp(
-    settings: &RunSettings,
-    probing: &prober::Settings,
-    described: &mut Vec<String>,
-) -> Result<Box<TcpProber>, RunError> {
-    let sockets = tcp::Sockets::listen(SocketAddr::new(settings.listen.ip(), settings.tcp_port))?;
-    let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
-    described.push(format!("TCP handshakes at {}", addresses.join(" and ")));
-    let probing = tcp::Settings {
-        interval: probing.interval,
-        timeout: probing.timeout,
-        port: sockets.addresses().next().map_or(settings.tcp_port, |address| address.port()),
-        node: probing.node.clone(),
-        doubts: probing.doubts,
-        new_peer_silence: NEW_PEER_SILENCE.into(),
-        retries_lost: true,
-        wait: probing.replies_wait,
-    };
-    Ok(Box::new(tcp::Prober::new(sockets, MonotonicClock, &probing)))
 }
 
 struct ProbeLoop {

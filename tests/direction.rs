@@ -166,7 +166,7 @@ const DISCOVERY: [&str; 16] = [
     "source",
 ];
 /// Folders that wire the stages, like the files beside them. They may name anything.
-const WIRING: [&str; 2] = ["config", "demo"];
+const WIRING: [&str; 3] = ["agent", "config", "demo"];
 /// The most lines of a file, so that a reader can remember it.
 const LINES_MAX: usize = 600;
 
