@@ -120,15 +120,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let (mut probers, described) = open::probers(settings)?;
     log::info!("{}: {described}; HTTP on {}", settings.node_name, bound.local_addr());
     let (allocator, stats) = allocator::info_and_stats();
-    let view = Arc::new(View {
-        node: settings.node_name.clone(),
-        directory: RwLock::new(Directory::default()),
-        statistics: Statistics::of_methods(settings.scale(), settings.interval.into(), settings.probes),
-        health: Health::default(),
-        about: About::new(&allocator),
-        traces: Traces::default(),
-        walks: Walks::default(),
-    });
+    let view = Arc::new(new_view(settings, About::new(&allocator)));
     view.health.beat(clock::monotonic());
     let of_pod = pod_addresses(settings);
     let build =
@@ -146,8 +138,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     if let Some(udp) = &mut probers.udp {
         let wire = udp.wire();
         view.statistics.set_flow_ports(Family::ALL.map(|family| wire.source_ports(family)));
-        view.statistics.set_listening_since(clock::monotonic());
     }
+    view.statistics.set_listening_since(clock::monotonic());
     allocator::mark_baseline();
     let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
     let own = Own {
@@ -175,6 +167,19 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     server.shutdown();
     log::info!("{}: stopped", settings.node_name);
     done
+}
+
+/// Returns what the workers read, without peers.
+fn new_view(settings: &RunSettings, about: About) -> View {
+    View {
+        node: settings.node_name.clone(),
+        directory: RwLock::new(Directory::default()),
+        statistics: Statistics::of_methods(settings.scale(), settings.interval.into(), settings.probes),
+        health: Health::default(),
+        about,
+        traces: Traces::default(),
+        walks: Walks::default(),
+    }
 }
 
 struct ProbeLoop {
@@ -393,7 +398,10 @@ impl ProbeLoop {
         if let Some(roster) = self.roster.take() {
             directory.set_roster(roster);
         }
-        let Some(list) = self.pending.take() else { return };
+        let Some(list) = self.pending.take() else {
+            self.probers.set_members(&directory.member_addresses());
+            return;
+        };
         let applied = directory.apply(list, &self.own, now);
         directory.set_mesh(self.mesh);
         self.probers.reserve(directory.slot_count());
@@ -404,11 +412,7 @@ impl ProbeLoop {
             self.view.statistics.apply(change);
             self.probers.apply(change);
         }
-        let listed = directory.peers().map(|(_, peer)| peer.address());
-        let mut members: Vec<IpAddr> = listed.chain(directory.roster().addresses()).collect();
-        members.sort_unstable();
-        members.dedup();
-        self.probers.set_members(&members);
+        self.probers.set_members(&directory.member_addresses());
         let statistics = &self.view.statistics;
         let (methods, bounds) = (statistics.methods(), statistics.scale().bounds().as_slice().len());
         let peers = directory.nodes().iter().sum::<usize>();
@@ -513,7 +517,44 @@ fn pod_addresses(settings: &RunSettings) -> Vec<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::{self, Command};
+    use crate::prober::stamp::NtpTime;
+    use crate::prober::stamp::packet::{REQUEST_BYTES, write_request};
+
+    #[test]
+    fn a_roster_that_comes_without_a_list_changes_which_members_are_answered() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let line = "run --discovery static --node-name own --listen 127.0.0.1:0 --peer near=127.0.0.2 --probes udp";
+            let line = line.split_whitespace().map(Into::into).collect();
+            let Ok(Command::Run(settings)) = config::parse(line, &|_| None) else { panic!("of `run`") };
+            let (probers, _) = open::probers(&settings).expect("UDP sockets");
+            let port = probers.udp.as_ref().expect("UDP is probed").wire_ref().reflector_port();
+            let (allocator, _) = allocator::info_and_stats();
+            let view = Arc::new(new_view(&settings, About::new(&allocator)));
+            let (asked, _questions) = mpsc::channel(1);
+            let mut probing = ProbeLoop::new(&settings, Own::default(), probers, view, asked, settings.series(&[]));
+            let far = UdpSocket::bind("127.0.0.3:0").expect("an address of loopback");
+            far.set_read_timeout(Some(Duration::from_millis(10))).expect("a time limit");
+
+            let roster = Roster::new([("far", IpAddr::from([127, 0, 0, 3]))].into_iter());
+            assert!(probing.update(Update::Roster(Arc::new(roster))));
+            let mut request = [0; REQUEST_BYTES];
+            write_request(&mut request, 0, 1, NtpTime::from_unix(clock::realtime()), ErrorEstimate::UNKNOWN, &[0; 24]);
+            let mut answer = [0; REQUEST_BYTES];
+            // A minute at most.
+            let is_answered = (0..6_000).any(|_| {
+                far.send_to(&request, ("127.0.0.1", port)).expect("loopback takes it");
+                probing.turn();
+                far.recv(&mut answer).is_ok()
+            });
+            assert!(is_answered);
+        });
+    }
 
     #[test]
     fn the_loop_waits_while_a_list_waits_and_only_packets_keep_it_awake() {

@@ -120,6 +120,16 @@ impl Directory {
         self.roster = roster;
     }
 
+    /// Returns the addresses of all members that discovery knows, listed or in the roster. They are
+    /// in ascending order, each once.
+    pub fn member_addresses(&self) -> Vec<IpAddr> {
+        let listed = self.peers().map(|(_, peer)| peer.address());
+        let mut members: Vec<IpAddr> = listed.chain(self.roster.addresses()).collect();
+        members.sort_unstable();
+        members.dedup();
+        members
+    }
+
     /// Applies a complete list: adds new peers, updates known ones, and marks the others as left at
     /// `now`.
     pub fn apply(&mut self, list: PeerList, own: &Own, now: Nanos) -> Applied {

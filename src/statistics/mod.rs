@@ -259,9 +259,12 @@ impl Statistics {
         self.requests_refused.load(Ordering::Relaxed)
     }
 
-    /// Stores since when the agent has served the probes of others.
+    /// Stores since when the agent has served the probes of others. Without UDP and TCP it serves
+    /// none, because the kernel answers echo requests, and nothing is stored.
     pub fn set_listening_since(&self, since: Nanos) {
-        self.listening_since.store(since.0.max(1), Ordering::Relaxed);
+        if [Method::Udp, Method::Tcp].iter().any(|method| self.methods().has(*method)) {
+            self.listening_since.store(since.0.max(1), Ordering::Relaxed);
+        }
     }
 
     /// Returns for how long the agent has served the probes of others without a gap. `None` if it

@@ -20,6 +20,20 @@ fn statistics() -> Statistics {
 }
 
 #[test]
+fn an_agent_serves_the_probes_of_others_if_it_probes_by_udp_or_tcp() {
+    for (methods, serves) in [
+        (vec![Method::Icmp], false),
+        (vec![Method::Icmp, Method::Tcp], true),
+        (vec![Method::Udp], true),
+        (vec![Method::Tcp], true),
+    ] {
+        let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::of(methods.clone()));
+        s.set_listening_since(Nanos(5));
+        assert_eq!(s.listening_for(Nanos(12)), serves.then_some(Nanos(7)), "{methods:?}");
+    }
+}
+
+#[test]
 fn events_count_for_the_peer_and_for_its_zone() {
     let s = statistics();
     let mut sink = s.sink(Method::Icmp);
