@@ -4,7 +4,7 @@
 //! The counter observes the leak finder, which is the allocator of every test binary.
 
 #[path = "../scenario/clock.rs"]
-#[expect(dead_code, reason = "nobody steps the clock here")]
+#[expect(dead_code, reason = "no test steps the clock here")]
 mod clock;
 mod counting;
 #[path = "../common/icmp.rs"]
@@ -18,12 +18,14 @@ mod scrape;
 mod wire;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Applied, Directory, Own};
 use kube_canary::prober::{Clock, Prober, Wire};
 use kube_canary::statistics::Statistics;
 use kube_canary::units::Nanos;
+use tokio::runtime::Runtime;
 
 /// A list of these addresses, with names like those of nodes, in three zones.
 fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList {
@@ -33,6 +35,12 @@ fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList
         ..PeerSpec::pod(format!("node-{index}"), address)
     };
     PeerList { peers: addresses.map(spec).collect() }
+}
+
+/// Lets the runtime wait. The first time, it allocates its own state. It also frees the state of
+/// the sockets that it no longer watches. A slow machine may have come here without any wait.
+fn wait_once(runtime: &Runtime) {
+    runtime.block_on(tokio::time::sleep(Duration::from_millis(1)));
 }
 
 /// Applies a list as the agent does.

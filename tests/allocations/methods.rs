@@ -10,6 +10,7 @@ use kube_canary::units::Nanos;
 
 use super::counting::{Asked, watch};
 use super::leaks::NoLeaks;
+use super::wait_once;
 
 /// So many that a handshake begins ten times a second.
 const PEERS: u8 = 100;
@@ -106,6 +107,7 @@ fn probes_by_udp_and_tcp_allocate_nothing() {
     let mut agent = runtime.block_on(async { Agent::open() });
     agent.join();
     assert!(runtime.block_on(agent.live(u64::from(PEERS), 5)), "nothing answers");
+    wait_once(&runtime);
     let (answered, asked) = watch(|| runtime.block_on(agent.live(u64::from(PEERS) * 10, 25)));
     assert!(answered, "too few answers");
     assert_eq!(asked, Asked::default());
