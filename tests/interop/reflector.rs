@@ -1,31 +1,25 @@
-//! Our reflector behind a plain socket.
+//! A real agent, whose only peer is 127.0.0.1. Its reflector answers that address alone.
 
-use std::net::UdpSocket;
-use std::thread;
+use std::process::Command;
 
-use kube_canary::limits::STAMP_ANSWER_BYTES_MAX;
-use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, set_reflected_at};
-use kube_canary::sys::{clock, ntp};
+use crate::agent::Agent;
+use crate::shim::PLAIN;
 
-/// Answers 127.0.0.1 until the process ends. Returns the port.
-pub fn spawn() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    let port = socket.local_addr().expect("bound").port();
-    let mut reflector = Reflector::new(port, clock::monotonic());
-    assert!(reflector.set_members(["127.0.0.1".parse().expect("an address")].into_iter()));
-    thread::spawn(move || {
-        let (mut request, mut answer) = ([0; 9_000], [0; STAMP_ANSWER_BYTES_MAX]);
-        loop {
-            let (length, from) = socket.recv_from(&mut request).expect("a request");
-            let received_at = NtpTime::from_unix(clock::realtime());
-            let error = ErrorEstimate::of_clock(ntp::realtime_error());
-            let with = Reflection { received_at, reflected_at: received_at, error, ttl: 64 };
-            let Ok(length) = reflector.answer(from, &request[..length], &with, clock::monotonic(), &mut answer) else {
-                continue;
-            };
-            set_reflected_at(&mut answer, NtpTime::from_unix(clock::realtime()));
-            socket.send_to(&answer[..length], from).expect("loopback takes it");
-        }
+/// The port of its reflector, and of the reflectors that it asks.
+pub const PORT: u16 = 8620;
+
+/// Starts an agent at `address`, an address of loopback that no other test has, which probes `peer`
+/// by UDP. Its turns are as frequent as those of an agent with many peers.
+pub fn agent(address: &str, peer: &str) -> Agent {
+    let mut command = Command::new(PLAIN);
+    command.args(["run", "--discovery", "static", "--node-name", "tested", "--probes", "udp", "--interval", "100ms"]);
+    command.args(["--listen", &format!("{address}:0"), "--pod-addresses", address, "--peer", &format!("other={peer}")]);
+    command.args(["--udp-port", &PORT.to_string(), "--timeout", "30s"]);
+    let agent = Agent::of(&mut command);
+    // The list of peers, which are the members that it answers, is there before it is ready.
+    crate::common::until::until("it has its list", || {
+        let status = agent.get("/readyz").status;
+        if status == 200 { Ok(()) } else { Err(status.to_string()) }
     });
-    port
+    agent
 }

@@ -10,7 +10,7 @@ const NOW: Nanos = Nanos(1_795_467_890_250_000_000);
 const PADDING: [u8; 24] = *b"the identity of a probe!";
 
 /// Runs `stamp.py`. Returns what it prints.
-fn stamp(arguments: [&str; 2]) -> String {
+fn stamp(arguments: &[&str]) -> String {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/stamp.py");
     let output = tools::command("python").arg(script).args(arguments).output().expect("python");
     tools::text(&output)
@@ -34,8 +34,11 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn scapy_finds_every_field_right_in_the_answers_of_our_reflector() {
-    assert_eq!(stamp(["ask", &reflector::spawn().to_string()]).trim(), "26", "answers that it has checked");
+fn scapy_finds_every_field_right_in_the_answers_of_an_agent() {
+    let address = "127.77.1.1";
+    let _agent = reflector::agent(address, "127.0.0.1");
+    let answers = stamp(&["ask", address, &reflector::PORT.to_string()]);
+    assert_eq!(answers.trim(), "26", "answers that it has checked");
 }
 
 #[test]
@@ -52,14 +55,14 @@ fn scapy_reads_our_requests() {
             "mbz 0".to_owned(),
             format!("tlv 128 1 {} {}", value.len(), hexadecimal(value)),
         ];
-        let read = stamp(["read", &hexadecimal(&request)]);
+        let read = stamp(&["read", &hexadecimal(&request)]);
         assert_eq!(read.lines().collect::<Vec<_>>(), expected);
     }
 }
 
 #[test]
 fn we_read_the_answers_that_scapy_writes() {
-    let answer = stamp(["answer", &hexadecimal(&request(REQUEST_BYTES))]);
+    let answer = stamp(&["answer", &hexadecimal(&request(REQUEST_BYTES))]);
     let digits = answer.trim().as_bytes().chunks(2);
     let bytes: Vec<u8> =
         digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect();

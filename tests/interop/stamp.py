@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """STAMP as scapy implements it.
 
-  stamp.py ask PORT       asks the reflector at 127.0.0.1, and checks every field of its answers
+  stamp.py ask HOST PORT  asks a reflector from 127.0.0.1, and checks every field of its answers
   stamp.py read HEX       prints the fields of a request
   stamp.py answer HEX     prints the answer to a request, in hexadecimal
 """
@@ -19,6 +19,8 @@ from scapy.contrib.stamp import (
 
 UNRECOGNIZED, MALFORMED = 0x80, 0x40
 PADDING = 1
+# Seconds by which an estimate of a departure may be too late. It finds another unit or epoch.
+DEPARTURE_ERROR = 1
 # From 1900, where NTP begins, to 1970.
 NTP_TO_UNIX = 2_208_988_800
 
@@ -42,11 +44,11 @@ def same(what, found, expected):
 class Session:
     """A socket that asks one reflector."""
 
-    def __init__(self, port):
+    def __init__(self, host, port):
         self.answers = 0
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.bind(("127.0.0.1", 0))
-        self.socket.connect(("127.0.0.1", port))
+        self.socket.connect((host, port))
         # It only ends a run that would hang.
         self.socket.settimeout(60)
 
@@ -69,8 +71,9 @@ class Session:
         if answer.err_estimate.multiplier == 0:
             sys.exit("multiplier: RFC 4656 does not allow zero")
         received, reflected = answer.ts_rx - NTP_TO_UNIX, answer.ts - NTP_TO_UNIX
-        # A microsecond, because scapy has timestamps as floating-point numbers.
-        if not before - 1e-6 <= received <= reflected + 1e-6 <= after + 2e-6:
+        # A microsecond, because scapy has timestamps as floating-point numbers. The reflector
+        # writes when the answer will leave, by what earlier answers took: an estimate.
+        if not before - 1e-6 <= received <= reflected + 1e-6 <= after + DEPARTURE_ERROR:
             sys.exit(f"times: sent {before}, received {received}, reflected {reflected}, answered {after}")
         self.answers += 1
         return answer
@@ -80,8 +83,8 @@ def flags(answer):
     return [(int(tlv.flags), tlv.type, tlv.len, bytes(tlv.value)) for tlv in answer.tlv_objects]
 
 
-def ask(port):
-    session, other_port = Session(port), Session(port)
+def ask(host, port):
+    session, other_port = Session(host, port), Session(host, port)
     padding = TLV(flags=UNRECOGNIZED, type=PADDING, len=24, value=bytes(range(24)))
     for count in range(20):
         answer = (session, other_port)[count % 2].ask(request(1_000 + count, 7, [padding]), count)
@@ -140,8 +143,8 @@ def answer(raw):
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["ask", port]:
-            ask(int(port))
+        case ["ask", host, port]:
+            ask(host, int(port))
         case ["read", text]:
             read(bytes.fromhex(text))
         case ["answer", text]:

@@ -1,6 +1,6 @@
 //! Beside stamp-suite, from crates.io.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -10,18 +10,21 @@ use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
 use serde_json::Value;
 
-use crate::{reflector, tools};
+use crate::common::until::until;
+use crate::reflector::{self, PORT};
+use crate::tools;
 
 /// A wait as long as this only ends a test that would hang.
 const FOREVER: Duration = Duration::from_mins(1);
 
 #[test]
-fn as_a_sender_it_accepts_all_answers_of_our_reflector() {
-    let port = reflector::spawn().to_string();
+fn as_a_sender_it_accepts_all_answers_of_an_agent() {
+    let address = "127.77.1.2";
+    let _agent = reflector::agent(address, "127.0.0.1");
     let runs = [("NTP", "1", None), ("NTP", "2", Some("24")), ("PTP", "3", Some("100")), ("NTP", "4", Some("1000"))];
     for (format, ssid, padding) in runs {
         let mut sender = tools::command("stamp-suite");
-        sender.args(["--remote-addr", "127.0.0.1", "--remote-port", &port, "--local-addr", "127.0.0.1"]);
+        sender.args(["--remote-addr", address, "--remote-port", &PORT.to_string(), "--local-addr", "127.0.0.1"]);
         sender.args(["--count", "50", "--send-delay", "5", "--timeout", "60", "--ssid", ssid]);
         sender.args(["--clock-source", format, "--output-format", "json"]);
         if let Some(bytes) = padding {
@@ -58,25 +61,50 @@ impl Drop for Running {
     }
 }
 
-#[test]
-fn as_a_reflector_it_answers_our_requests_and_we_read_its_answers() {
-    let at: SocketAddr = "127.77.0.1:8620".parse().unwrap();
+/// Starts it as a reflector at an address of loopback, and waits until it answers.
+fn reflecting(address: &str) -> Running {
     let mut reflector = tools::command("stamp-suite");
-    reflector.args(["--is-reflector", "--stateful-reflector", "--local-addr", "127.77.0.1", "--local-port", "8620"]);
-    reflector.env("RUST_LOG", "error");
+    reflector.args(["--is-reflector", "--stateful-reflector", "--local-addr", address]);
+    reflector.args(["--local-port", &PORT.to_string()]).env("RUST_LOG", "error");
     let mut running = Running(reflector.stdout(Stdio::null()).spawn().expect("stamp-suite"));
-    let socket = |timeout| {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.connect(at).unwrap();
-        socket.set_read_timeout(Some(timeout)).unwrap();
-        socket
-    };
     // Until it has its socket, requests are refused or lost.
-    let first = socket(Duration::from_millis(50));
+    let first = connected(address, Duration::from_millis(50));
     while first.send(&request(0, 1).0).and_then(|_| first.recv(&mut [0; 256])).is_err() {
         assert_eq!(running.0.try_wait().expect("a child"), None, "it has ended");
     }
-    let socket = socket(FOREVER);
+    running
+}
+
+fn connected(address: &str, timeout: Duration) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect((address, PORT)).unwrap();
+    socket.set_read_timeout(Some(timeout)).unwrap();
+    socket
+}
+
+#[test]
+fn as_a_reflector_it_answers_every_probe_of_an_agent() {
+    let address = "127.77.0.2";
+    let _running = reflecting(address);
+    let agent = reflector::agent("127.77.1.3", address);
+    let link = until("fifty answers", || {
+        let link = agent.metrics().link("other", "udp");
+        if link.received >= 50.0 { Ok(link) } else { Err(format!("{link:?}")) }
+    });
+    assert!(link.is_clean(), "{link:?}");
+    let report = agent.json("/api/v1/peers");
+    let link = &report["peers"][0];
+    assert_eq!((&link["protocol"], &link["node"]), (&"udp".into(), &"other".into()), "{link}");
+    // Every answer is of this host, so its round trip is below the timeout and above nothing.
+    let rtt = link["rtt_p50_seconds"].as_f64().expect("a round-trip time");
+    assert!(rtt > 0.0 && rtt < 30.0, "{link}");
+}
+
+#[test]
+fn as_a_reflector_it_answers_our_requests_and_we_read_its_answers() {
+    let address = "127.77.0.1";
+    let _running = reflecting(address);
+    let socket = connected(address, FOREVER);
     for sequence in 0..50 {
         let (request, padding) = request(sequence, 4_711);
         socket.send(&request).unwrap();
