@@ -3,13 +3,15 @@
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 rules, document = (Path(argument).read_text() for argument in sys.argv[1:])
 alerts = re.findall(r"^ *- alert: (\w+)$", rules, re.MULTILINE)
 runbooks = re.findall(r"^ *runbook_url: (\S+)$", rules, re.MULTILINE)
 sections = re.findall(r"^### (KubeCanary\w+)$", document, re.MULTILINE)
-wanted = [f"https://github.com/kube-canary/kube-canary/blob/main/docs/alerts.md#{alert.lower()}" for alert in alerts]
+repository = tomllib.loads((Path(__file__).resolve().parents[3] / "Cargo.toml").read_text())["package"]["repository"]
+wanted = [f"{repository}/blob/main/docs/alerts.md#{alert.lower()}" for alert in alerts]
 assert alerts and runbooks == wanted, f"runbook_url: {set(runbooks) ^ set(wanted)}"
 assert sorted(sections) == sorted(alerts), f"sections of {sys.argv[2]}: {set(sections) ^ set(alerts)}"
 print(f"{sys.argv[2]}: {len(alerts)} alerts, a section each")

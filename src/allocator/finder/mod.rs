@@ -1,5 +1,6 @@
 //! Finds allocations that are never freed. Follows every live allocation with its call stack, on
-//! top of any malloc that the build has (feature `leak-finder`; [docs/adr/0009] has the reasons).
+//! top of any malloc that the build has (feature `leak-finder`; docs/adr/0009-leak-finder.md has
+//! the reasons).
 //!
 //! Nothing is followed by default. [`mark`] starts for the whole process, and [`report`] is called
 //! at its end. A [`Scope`] follows one thread, which is how the tests use it. Earlier allocations
@@ -13,9 +14,6 @@
 //!   address loses its entry.
 //! - The blocks are the malloc's own, without a header of ours, because [`super::info`] asks the
 //!   malloc about them.
-//!
-//! [docs/adr/0009]:
-//! https://github.com/kube-canary/kube-canary/blob/main/docs/adr/0009-leak-finder.md
 #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
 
 mod live;
