@@ -1,8 +1,13 @@
 """Tests of layout/check.py, by `python3 -B -m unittest discover -s layout`."""
 
+import pathlib
+import re
 import unittest
 
-from check import patterns, sections, stale
+from check import is_arm64, misplaced, patterns, sections, selected, stale
+
+LAYOUT = pathlib.Path(__file__).parent
+FUNCTIONS, AARCH64 = ((LAYOUT / name).read_text() for name in ("functions.ld", "aarch64.ld"))
 
 SCRIPT = """SECTIONS
 {
@@ -35,9 +40,60 @@ class Check(unittest.TestCase):
         self.assertEqual(sections(MAP), {".text._RNvCs8x_4core3fmt"})
 
     def test_a_line_without_a_function_in_any_map_is_stale(self):
-        self.assertEqual(stale(SCRIPT, [MAP]), [".text._ZN3our4send17h*E"])
+        self.assertEqual(stale(patterns(SCRIPT), [MAP]), [".text._ZN3our4send17h*E"])
         other = MAP.replace("_RNvCs8x_4core3fmt", "unlikely._ZN3our4send17hffE")
-        self.assertEqual(stale(SCRIPT, [MAP, other]), [])
+        self.assertEqual(stale(patterns(SCRIPT), [MAP, other]), [])
+
+
+ARM64 = """Linker script and memory map
+
+.text.steady    0x0000000000040000    0x1234
+ .text._ZN3our4send17h00E
+                0x0000000000040000       0x10 a.o
+.text.steady_aarch64
+                0x0000000000041240      0x5d0
+OUTPUT(kube-canary elf64-littleaarch64)
+"""
+
+
+def path(name):
+    """The parts of a mangled name of the legacy scheme, without the hash."""
+    rest, parts = name.partition("_ZN")[2], []
+    while found := re.match(r"\d+", rest):
+        begin, end = found.end(), found.end() + int(found[0])
+        parts.append(rest[begin:end])
+        rest = rest[end:]
+    return [part for part in parts if not part.startswith("h*")]
+
+
+class ListForArm64(unittest.TestCase):
+    def test_it_is_put_behind_a_section_that_the_other_list_makes(self):
+        (section,) = re.findall(r"^INSERT AFTER (\S+);$", AARCH64, re.M)
+        self.assertIn(f"\n  {section} :", FUNCTIONS)
+        self.assertEqual(re.findall(r"^  (\.text\.\S+) :$", AARCH64, re.M), [section + "_aarch64"])
+
+    def test_it_takes_no_function_from_its_place_among_the_steady_ones(self):
+        steady = FUNCTIONS.partition("  .text.steady :")[2].partition("\n  }\n")[0]
+        self.assertGreater(len(selected(steady)), 100)
+        self.assertEqual(set(selected(AARCH64)) & set(selected(steady)), set())
+
+    def test_our_own_functions_in_it_exist(self):
+        self.assertEqual(path("_ZN11kube_canary6prober5event9SendError5label17h*E"), ["kube_canary", "prober", "event", "SendError", "label"])
+        own = [path(name) for name in selected(AARCH64) if "_ZN11kube_canary" in name]
+        self.assertTrue(own)
+        for _, *parts, function in own:
+            modules = [part for part in parts if part.islower()]
+            file = LAYOUT.parent / "src" / pathlib.Path(*modules)
+            text = next(it for it in (file.with_suffix(".rs"), file / "mod.rs") if it.is_file()).read_text()
+            for word in [*(part for part in parts if not part.islower()), f"fn {function}"]:
+                self.assertIn(word, text)
+
+    def test_the_map_says_where_its_functions_are(self):
+        self.assertTrue(is_arm64(ARM64) and not is_arm64(MAP))
+        self.assertIsNone(misplaced(ARM64))
+        self.assertIn("behind", misplaced(ARM64.replace("0x0000000000041240", "0x0000000000080000")))
+        self.assertIn("empty", misplaced(ARM64.replace("0x5d0", "0x0")))
+        self.assertIn("empty", misplaced(MAP))
 
 
 if __name__ == "__main__":
