@@ -73,5 +73,6 @@ FROM scratch
 COPY --from=build /out/kube-canary /kube-canary
 # Numeric, for runAsNonRoot is checked without a /etc/passwd; the group is what net.ipv4.ping_group_range names.
 USER 65532:65532
-EXPOSE 9877
+# HTTP and answers to probes by UDP; handshakes of probes by TCP.
+EXPOSE 9877 9877/udp 9878
 ENTRYPOINT ["/kube-canary"]

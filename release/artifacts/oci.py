@@ -26,7 +26,7 @@ def dockerfile_config(text):
             case "USER":
                 config["User"] = rest
             case "EXPOSE":
-                config["ExposedPorts"] = {f"{port}/tcp": {} for port in rest.split()}
+                config["ExposedPorts"] = {port if "/" in port else f"{port}/tcp": {} for port in rest.split()}
             case "ENTRYPOINT":
                 config["Entrypoint"] = json.loads(rest)
             case "COPY":
