@@ -127,7 +127,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__doctor)
-            opts="-n -w -h -V --url --service --namespace --port --rows --domains-file --watch --interval --json --help --version"
+            opts="-n -w -h -V --url --service --namespace --port --rows --domains-file --watch --interval --until-eof --color --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -205,6 +205,10 @@ _kube__canary() {
                     fi
                     return 0
                     ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -213,7 +217,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__fleet)
-            opts="-n -o -w -h -V --url --service --namespace --port --sort --group-by --output --watch --interval --json --help --version"
+            opts="-n -o -w -h -V --url --service --namespace --port --sort --group-by --output --watch --interval --until-eof --color --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -277,6 +281,10 @@ _kube__canary() {
                     fi
                     return 0
                     ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -334,7 +342,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__ping)
-            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --udp --udp-port --flows --trace --quiet --json --help --version"
+            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --udp --udp-port --flows --trace --quiet --color --until-eof --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -408,6 +416,10 @@ _kube__canary() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -83,11 +83,15 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s W -l ti
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s s -l payload-bytes -d 'Bytes after the ICMP header, 24 to 8952' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l udp-port -d 'With --udp: port of the targets\' reflectors' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l flows -d 'With --udp: number of source ports that the probes to each target use in turn, 1 to 16' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l color -d 'When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s 4 -l ipv4 -d 'Probe the IPv4 address of each name'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s 6 -l ipv6 -d 'Probe the IPv6 address of each name'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l udp -d 'Probe by UDP (STAMP, RFC 8762) instead of ICMP; agents answer the members of their mesh alone'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l trace -d 'With --udp: trace the path of the first source port of each target, and of each that loses'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s q -l quiet -d 'Print the summary only'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l until-eof -d 'End also when standard input ends, as it does in a pod when the kubectl that called is gone'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l json -d 'Print one JSON object per line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s h -l help -d 'Print this text'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s V -l version -d 'Print the version in one short line'
@@ -117,7 +121,11 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -l group-
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -s o -l output -d 'wide: a table with all columns and whole names; json: the same as --json' -r -f -a "wide\t''
 json\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -l interval -d 'Time between two updates with --watch, 1s to 300s' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -l color -d 'When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -s w -l watch -d 'Repeat until Ctrl-C'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -l until-eof -d 'End also when standard input ends, as it does in a pod when the kubectl that called is gone'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -l json -d 'Print one JSON array on one line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -s h -l help -d 'Print this text'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand fleet" -s V -l version -d 'Print the version in one short line'
@@ -128,7 +136,11 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l port 
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l rows -d 'Judge the reports in this file instead: the answer of /api/v1/mesh, or one report of /api/v1/peers per line; - is standard input' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l domains-file -d 'File with the failure domains, such as racks: NODE-NAME-PATTERN DOMAIN per line, # comments; read again when it changes' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l interval -d 'Time between two updates with --watch, 1s to 300s' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l color -d 'When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb' -r -f -a "auto\t''
+always\t''
+never\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -s w -l watch -d 'Repeat until Ctrl-C, and print what has changed, with the time'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l until-eof -d 'End also when standard input ends, as it does in a pod when the kubectl that called is gone'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l json -d 'Print one JSON object on one line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -s h -l help -d 'Print this text'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -s V -l version -d 'Print the version in one short line'

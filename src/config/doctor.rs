@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::UsageError;
 use super::agents::Agents;
 use super::fleet;
 use super::run::domains_file;
 use super::typed::Typed;
+use super::{UsageError, colours};
+use crate::sys::terminal::Colours;
 
 /// The first line that `doctor --help` shows.
 pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the agents see it.";
@@ -36,6 +37,10 @@ pub struct DoctorSettings {
     pub json: bool,
     /// Repeat after this interval.
     pub watch: Option<Duration>,
+    /// Stop to repeat also when standard input ends.
+    pub until_eof: bool,
+    /// When colours are used.
+    pub colours: Colours,
 }
 
 /// The source of the reports.
@@ -75,7 +80,14 @@ impl DoctorSettings {
             Some(file) => Reports::Read(file),
             None => Reports::Asked(Agents::resolve(typed)?),
         };
-        Ok(Self { reports, domains_file: domains_file(typed)?, json: typed.switch("json"), watch })
+        Ok(Self {
+            reports,
+            domains_file: domains_file(typed)?,
+            json: typed.switch("json"),
+            watch,
+            until_eof: typed.switch("until-eof"),
+            colours: colours(typed)?,
+        })
     }
 }
 
@@ -116,7 +128,10 @@ mod tests {
         let service = settings("doctor --namespace n").unwrap();
         let name = "kube-canary.n.svc".to_owned();
         let reports = Reports::Asked(Agents::Service { name, port: 9_877 });
-        assert_eq!(service, DoctorSettings { reports, domains_file: None, json: false, watch: None });
+        let colours = Colours::Auto;
+        let expected =
+            DoctorSettings { reports, domains_file: None, json: false, watch: None, until_eof: false, colours };
+        assert_eq!(service, expected);
         assert!(settings("doctor --url https://a").unwrap_err().0.contains("http://"));
     }
 

@@ -164,6 +164,8 @@ pub const PING: &[Flag] = &[
         "With --udp: number of source ports that the probes to each target use in turn, 1 to 16"),
     switch("trace", "With --udp: trace the path of the first source port of each target, and of each that loses"),
     switch("quiet", "Print the summary only").short('q'),
+    COLOR,
+    UNTIL_EOF,
     switch("json", "Print one JSON object per line"),
 ];
 
@@ -199,6 +201,17 @@ const NAMESPACE: Flag =
 const PORT: Flag =
     flag("port", "PORT", "KUBE_CANARY_HTTP_PORT", "9877", "HTTP port of the agents at the Service's addresses");
 
+/// The flags are the same for `ping`, `fleet` and `doctor`.
+const COLOR: Flag = typed_only(
+    "color",
+    "WHEN",
+    "auto",
+    "When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb",
+)
+.one_of(&["auto", "always", "never"]);
+const UNTIL_EOF: Flag =
+    switch("until-eof", "End also when standard input ends, as it does in a pod when the kubectl that called is gone");
+
 /// The flags that `kube-canary fleet` accepts.
 #[rustfmt::skip]
 pub const FLEET: &[Flag] = &[
@@ -212,6 +225,8 @@ pub const FLEET: &[Flag] = &[
         "wide: a table with all columns and whole names; json: the same as --json").short('o').one_of(&["wide", "json"]),
     switch("watch", "Repeat until Ctrl-C").short('w'),
     typed_only("interval", "DURATION", "5s", "Time between two updates with --watch, 1s to 300s"),
+    UNTIL_EOF,
+    COLOR,
     switch("json", "Print one JSON array on one line"),
 ];
 
@@ -225,6 +240,8 @@ pub const DOCTOR: &[Flag] = &[
     switch("watch",
         "Repeat until Ctrl-C, and print what has changed, with the time").short('w'),
     typed_only("interval", "DURATION", "10s", "Time between two updates with --watch, 1s to 300s"),
+    UNTIL_EOF,
+    COLOR,
     switch("json", "Print one JSON object on one line"),
 ];
 

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::UsageError;
 use super::agents::Agents;
 use super::run::duration_between;
 use super::typed::Typed;
+use super::{UsageError, colours};
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
+use crate::sys::terminal::Colours;
 
 /// The first line that `fleet --help` shows.
 pub const ABOUT: &str = "What every agent costs and measures: a row per node.";
@@ -40,6 +41,10 @@ pub struct FleetSettings {
     pub form: Form,
     /// Repeat after this interval.
     pub watch: Option<Duration>,
+    /// Stop to repeat also when standard input ends.
+    pub until_eof: bool,
+    /// When colours are used.
+    pub colours: Colours,
 }
 
 /// Which form the output has.
@@ -136,12 +141,18 @@ impl FleetSettings {
             by_allocator,
             form: Form::resolve(typed)?,
             watch: watch(typed, INTERVAL)?,
+            until_eof: typed.switch("until-eof"),
+            colours: colours(typed)?,
         })
     }
 }
 
-/// Resolves `--watch` and `--interval`. Returns none without `--watch`.
+/// Resolves `--watch` and `--interval`. Returns none without `--watch`, which both of
+/// `--interval` and `--until-eof` need.
 pub(super) fn watch(typed: &Typed, default: Duration) -> Result<Option<Duration>, UsageError> {
+    if typed.switch("until-eof") && !typed.switch("watch") {
+        return Err(UsageError("--until-eof goes with --watch".into()));
+    }
     let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
     match (typed.switch("watch"), interval) {
         (true, interval) => Ok(Some(interval.unwrap_or(default))),

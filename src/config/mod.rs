@@ -27,6 +27,7 @@ pub use run::RunSettings;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
+use crate::sys::terminal::Colours;
 use typed::{Line, Typed};
 
 /// A function that reads an environment variable.
@@ -42,6 +43,17 @@ impl UsageError {
     fn of(name: &str, value: &str, accepted: &str) -> Self {
         Self(format!("{name} {value:?}: expected {accepted}"))
     }
+}
+
+/// Resolves `--color`.
+fn colours(typed: &Typed) -> Result<Colours, UsageError> {
+    let given = typed.value("color", |text| match text {
+        "auto" => Ok(Colours::Auto),
+        "always" => Ok(Colours::Always),
+        "never" => Ok(Colours::Never),
+        _ => Err("auto, always or never".to_owned()),
+    });
+    given.map(Option::unwrap_or_default)
 }
 
 /// The command that the program was started with.

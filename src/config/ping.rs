@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::UsageError;
 use super::agents::{Host, has_numeric_end};
 use super::run::{Probing, number_between};
 use super::typed::Typed;
+use super::{UsageError, colours};
 use crate::discovery::dns::{self, AddressFamily};
 use crate::limits::{FLOWS_MAX, PING_COUNT_MAX, PING_TARGETS_MAX};
+use crate::sys::terminal::Colours;
 use crate::units::parse_duration;
 
 /// The first line that `ping --help` shows.
@@ -78,6 +79,10 @@ pub struct PingSettings {
     pub family: AddressFamily,
     /// Print no line for a probe.
     pub quiet: bool,
+    /// When colours are used.
+    pub colours: Colours,
+    /// End also when standard input ends.
+    pub until_eof: bool,
     /// Print JSON objects instead of text lines.
     pub json: bool,
 }
@@ -112,6 +117,8 @@ impl PingSettings {
             udp: UdpPing::resolve(typed)?,
             family,
             quiet: typed.switch("quiet"),
+            colours: colours(typed)?,
+            until_eof: typed.switch("until-eof"),
             json: typed.switch("json"),
         })
     }
@@ -223,6 +230,7 @@ mod tests {
             ("ping 127.0.0.1 -6", ["TARGET", "\"127.0.0.1\"", "IPv6 address or a name"]),
             ("ping a --payload-bytes 8", ["--payload-bytes", "\"8\"", "24 to 8952"]),
             ("ping a --flows 4", ["--flows", "--udp", "expected"]),
+            ("ping a --color sometimes", ["--color", "\"sometimes\"", "auto, always or never"]),
             ("ping a --trace", ["--trace", "--udp", "expected"]),
             ("ping a --udp --flows 17", ["--flows", "\"17\"", "1 to 16"]),
             ("ping a --udp --flows 0", ["--flows", "\"0\"", "1 to 16"]),

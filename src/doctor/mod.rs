@@ -94,7 +94,7 @@ async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Resul
     for unread in &examination.unread {
         console::print_error(format_args!("--rows: {}", console::printable(&unread.to_string())));
     }
-    let text = if settings.json { examination.json() } else { examination.text(Terminal::of_stdout()) };
+    let text = if settings.json { examination.json() } else { examination.text(Terminal::of_stdout(settings.colours)) };
     console::print(text).map_err(system("write to standard output"))?;
     Ok(examination.outcome())
 }

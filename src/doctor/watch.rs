@@ -21,14 +21,14 @@ use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::Verdict;
 use crate::sys::clock;
 use crate::sys::console::{self, Reader, json_line, printable};
-use crate::sys::stop::Stop;
+use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::{Terminal, Tint};
 
 /// How soon the watch notices that the reader of its output is gone.
 const READER_TIME: Duration = Duration::from_secs(1);
 
-/// Repeats the examination until a signal arrives or the output has no reader.
-/// Returns the last outcome.
+/// Repeats the examination until a signal arrives or the output has no reader, with `--until-eof`
+/// also until standard input ends. Returns the last outcome.
 ///
 /// # Errors
 /// A signal handler, standard output, or a file that cannot be read again.
@@ -37,7 +37,7 @@ pub async fn run(
     domains: Option<&DomainsFile>,
     interval: Duration,
 ) -> Result<Outcome, DoctorError> {
-    let mut stop = Stop::new().map_err(system("handle signals"))?;
+    let mut stop = StopOrEof::new(settings.until_eof).map_err(system("handle signals"))?;
     allocator::mark_baseline();
     if let Reports::Read(file) = &settings.reports {
         file::expect_lasting(file)?;
@@ -51,8 +51,8 @@ pub async fn run(
         };
         outcome = result.as_ref().map_or(Outcome::Unknown, Examination::outcome);
         let changes = watched.take(result, clock::realtime().as_secs());
-        let text =
-            changes.map(|changes| if settings.json { changes.json() } else { changes.text(Terminal::of_stdout()) });
+        let terminal = Terminal::of_stdout(settings.colours);
+        let text = changes.map(|changes| if settings.json { changes.json() } else { changes.text(terminal) });
         let is_read = tokio::select! {
             is_read = show(text, next) => is_read?,
             () = stop.asked() => return Ok(outcome),

@@ -23,7 +23,7 @@ use crate::allocator;
 use crate::config::{FleetSettings, Form};
 use crate::discovery::dns::ResolveError;
 use crate::sys::console::{self, json_line, printable};
-use crate::sys::stop::Stop;
+use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::Terminal;
 use summary::NodeSummary;
 
@@ -75,7 +75,7 @@ pub fn run(settings: &FleetSettings) -> Result<(), FleetError> {
         match settings.watch {
             None => once(settings).await,
             Some(interval) => {
-                let mut stop = Stop::new().map_err(system("handle signals"))?;
+                let mut stop = StopOrEof::new(settings.until_eof).map_err(system("handle signals"))?;
                 allocator::mark_baseline();
                 tokio::select! {
                     done = again(settings, interval) => done,
@@ -124,7 +124,7 @@ async fn look(settings: &FleetSettings) -> Result<Vec<NodeSummary>, FleetError> 
 }
 
 fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
-    let (is_wide, terminal) = (settings.form == Form::Wide, Terminal::of_stdout());
+    let (is_wide, terminal) = (settings.form == Form::Wide, Terminal::of_stdout(settings.colours));
     if !settings.by_allocator {
         return match settings.form {
             Form::Json => json_line(&nodes),

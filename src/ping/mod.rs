@@ -33,7 +33,7 @@ use crate::prober::udp::{Flow, UdpSocketError};
 use crate::prober::{Clock as _, Event, MonotonicClock, Pacer, Sink};
 use crate::sys::console::WRITE_RETRY;
 use crate::sys::priority;
-use crate::sys::stop::Stop;
+use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::Terminal;
 use crate::units::Nanos;
 use crate::{
@@ -84,7 +84,8 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> PingError {
 }
 
 /// Probes the targets until each has had its number of probes, a signal arrives, or the reader of
-/// the output is gone. Returns whether every target has answered in time at least once.
+/// the output is gone. With `--until-eof` it ends also when standard input does. Returns whether
+/// every target has answered in time at least once.
 ///
 /// # Errors
 /// [`PingError`] if ping cannot start or continue.
@@ -107,7 +108,7 @@ pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
 
 async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
     let sockets = Wires::open(settings)?;
-    let mut stop = Stop::new().map_err(system("handle signals"))?;
+    let mut stop = StopOrEof::new(settings.until_eof).map_err(system("handle signals"))?;
     allocator::mark_baseline();
     let addresses = tokio::select! {
         addresses = resolve(settings) => addresses?,
@@ -166,7 +167,7 @@ struct Results {
 
 impl Ping {
     fn new(settings: &PingSettings, sockets: Wires, addresses: &[IpAddr]) -> Result<Self, PingError> {
-        let form = if settings.json { Form::Json } else { Form::Text(Terminal::of_stdout()) };
+        let form = if settings.json { Form::Json } else { Form::Text(Terminal::of_stdout(settings.colours)) };
         let names = settings.targets.iter().map(|(text, _)| text);
         let labels: Vec<Label> = names.zip(addresses).map(|(name, address)| Label::new(form, name, *address)).collect();
         let mut outbox = Outbox::stdout().map_err(system(WRITE))?;
@@ -187,7 +188,7 @@ impl Ping {
         Ok(Self { probes, pacer: Pacer::new().map_err(system("make the pacing timer"))?, results })
     }
 
-    async fn probe(&mut self, stop: &mut Stop) -> Result<(), PingError> {
+    async fn probe(&mut self, stop: &mut StopOrEof) -> Result<(), PingError> {
         let mut drained = true;
         loop {
             // If the output is stuck, results must not pile up. Then nothing is sent, and replies

@@ -9,6 +9,19 @@ use std::io::{self, IsTerminal};
 /// The length of a line if standard output is no terminal, or a narrower one.
 pub const COLUMNS: usize = 100;
 
+/// When colours are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Colours {
+    /// On a terminal, unless `NO_COLOR` is set and not empty (<https://no-color.org>), or `TERM` is
+    /// `dumb`.
+    #[default]
+    Auto,
+    /// Always, also in a pipe. What the user has typed goes before `NO_COLOR`.
+    Always,
+    /// Colours are never shown.
+    Never,
+}
+
 /// How a text stands out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tint {
@@ -33,11 +46,16 @@ impl Terminal {
     /// Shows lines of any length, without colours.
     pub const PLAIN: Self = Self { columns: usize::MAX, has_colours: false };
 
-    /// Returns how standard output is shown. `NO_COLOR` is that of <https://no-color.org>.
-    pub fn of_stdout() -> Self {
-        let is_terminal = io::stdout().is_terminal();
+    /// Returns how standard output is shown.
+    pub fn of_stdout(colours: Colours) -> Self {
         let variable = |name| std::env::var_os(name).unwrap_or_default();
-        let has_colours = is_terminal && variable("NO_COLOR").is_empty() && variable("TERM") != "dumb";
+        let has_colours = match colours {
+            Colours::Auto => {
+                io::stdout().is_terminal() && variable("NO_COLOR").is_empty() && variable("TERM") != "dumb"
+            }
+            Colours::Always => true,
+            Colours::Never => false,
+        };
         let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(0, |size| size.ws_col);
         // A table does not fit into a much narrower terminal. It is then left to the terminal to
         // break its lines, so that names stay long enough to be recognized.

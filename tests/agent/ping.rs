@@ -1,7 +1,7 @@
 //! `kube-canary ping`: its output for each target, and its exit code.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -125,6 +125,25 @@ fn without_a_count_a_signal_ends_it_with_its_summary() {
         let sum = ["received", "lost", "in_flight"].map(|field| number(summary, field)).iter().sum::<u64>();
         assert_eq!(number(summary, "sent"), sum);
     }
+}
+
+#[test]
+fn the_end_of_standard_input_ends_it_with_its_summary_if_that_is_asked_for() {
+    let output = unique(directory(), "out");
+    let mut command = Command::new(PLAIN);
+    command.args(["ping", "127.0.0.1", "--interval", "10ms", "--json", "--until-eof"]);
+    command.stdin(Stdio::piped()).stdout(File::create(&output).expect("our directory is writable"));
+    let mut process = Process::start(&mut command, directory());
+    let mut input = process.input();
+    let mut ping = Ping { process, output };
+    input.write_all(b"this is discarded\n").expect("a reader");
+    until_so("some replies", || ping.text().lines().count() > 5);
+    assert!(!ping.process.has_ended());
+    drop(input);
+    assert_eq!(ping.end(), Some(0));
+    let objects = ping.objects();
+    let (replies, summary) = of(&objects, "127.0.0.1");
+    assert_eq!(number(summary, "received"), replies.len() as u64);
 }
 
 #[test]

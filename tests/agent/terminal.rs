@@ -61,6 +61,16 @@ fn verdicts_are_red_or_yellow_and_a_mesh_without_faults_green_unless_colours_are
         assert_eq!(plain, text.replace("\x1b[31m", "").replace("\x1b[0m", ""), "{declined:?}");
     }
     assert!(!shown(&["doctor", "--json", "--url", &bad], &[], 80).contains('\x1b'));
+    // What is typed goes before the variable, and before what standard output is.
+    let typed = |when| ["doctor", "--url", bad.as_str(), "--color", when];
+    assert_eq!(shown(&typed("always"), &[("NO_COLOR", "1")], 80), text);
+    let plain = text.replace("\x1b[31m", "").replace("\x1b[0m", "");
+    assert_eq!(shown(&typed("never"), &[], 80), plain);
+    assert_eq!(shown(&typed("auto"), &[], 80), text);
+    for (when, expected) in [("always", &text), ("auto", &plain)] {
+        let done = Command::new(PLAIN).args(typed(when)).output().expect("it runs");
+        assert_eq!(String::from_utf8_lossy(&done.stdout), expected.as_str(), "{when}, in a pipe");
+    }
 }
 
 #[test]

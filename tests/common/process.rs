@@ -55,6 +55,11 @@ impl Process {
         (self.child.stdin.take().expect("a pipe"), self.child.stdout.take().expect("a pipe"))
     }
 
+    /// Its standard input, if the command has it as a pipe.
+    pub fn input(&mut self) -> ChildStdin {
+        self.child.stdin.take().expect("a pipe")
+    }
+
     /// Returns everything written to standard error so far.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
