@@ -50,7 +50,11 @@ match words[0], words[1]:
             refuse(cluster["refused"][pod])
         if command[1] == "version":
             sys.exit(0)
-        print("agent in", pod, *command)
+        print("agent in", pod, *command, flush=True)
+        if "--until-eof" in command and "--tty" not in words and "-c" not in command:
+            (here / "running").write_text(str(os.getpid()))
+            sys.stdin.read()
+            print("the summary", flush=True)
         sys.exit(cluster["exit_code"])
     case "port-forward", _:
         pod, port = words[-2].removeprefix("pod/"), words[-1].split(":")[0] or "40217"
@@ -124,9 +128,9 @@ class Plugin:
         self.expect(["doctor", "--json"], 1, "agent in good /kube-canary doctor --json\n")
 
     def test_passes_arguments_on_as_they_are(self):
-        code, _, errors = self.run_plugin("ping", "a b", "$HOME *", "", "-c3", "--", "-n", "--node")
+        code, _, errors = self.run_plugin("ping", "a b", "$HOME *", "", "-c", "3", "--", "-n", "--node")
         self.assertEqual((code, errors), (0, ""))
-        self.assertEqual(self.calls()[-1][1][-7:], ["ping", "a b", "$HOME *", "", "-c3", "-n", "--node"])
+        self.assertEqual(self.calls()[-1][1][-9:], ["ping", "--until-eof", "a b", "$HOME *", "", "-c", "3", "-n", "--node"])
 
     def test_takes_its_own_flags_before_and_behind_the_command(self):
         for flags in (["--node", "node3", "fleet", "-n", "canary"], ["fleet", "--namespace=canary", "--node=node3", "--"]):
@@ -199,18 +203,68 @@ class Plugin:
             self.assertIn("kubectl kube-canary doctor ", output)
         self.expect(["doctor", "--help"], 0, "agent in good /kube-canary doctor --help\n")
 
-    def test_refuses_what_only_a_terminal_can_end(self):
-        for arguments in (["doctor", "--watch"], ["fleet", "-w"], ["ping", "node2"]):
-            self.expect(arguments, 2, error="call it with a terminal")
-        self.expect(["ping", "-c", "3", "node2"], 0, "agent in good /kube-canary ping -c 3 node2\n")
-        self.expect(["ping", "node2", "--count", "3"], 0, "agent in good /kube-canary ping node2 --count 3\n")
+    def start_lasting(self, *arguments, **more):
+        """Starts the plugin with a command that lasts, and returns it with the kubectl that runs that."""
+        (self.directory / "running").unlink(missing_ok=True)
+        # As in a terminal: a shell cannot handle a signal that it was started to ignore.
+        plugin = self.start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **more)
+        plugin.first = plugin.stdout.readline()
+        self.until(lambda: (self.directory / "running").exists() and (self.directory / "running").read_text())
+        return plugin, int((self.directory / "running").read_text())
 
-    def test_gives_the_pod_a_terminal(self):
+    def test_a_command_that_lasts_ends_with_its_summary_when_the_plugin_is_interrupted(self):
+        self.cluster["exit_code"] = 1
+        for arguments, sent in (
+            (["ping", "node2"], signal.SIGINT), (["ping", "node2"], signal.SIGTERM), (["ping", "node2"], signal.SIGHUP),
+            (["doctor", "--watch"], signal.SIGINT), (["fleet", "-w"], signal.SIGINT),
+        ):
+            plugin, kubectl = self.start_lasting(*arguments)
+            self.assertEqual(plugin.first, " ".join(["agent in good /kube-canary", arguments[0], "--until-eof", *arguments[1:]]) + "\n")
+            if sent == signal.SIGINT:
+                # Ctrl-C is sent to all processes of the terminal.
+                os.killpg(plugin.pid, sent)
+            else:
+                plugin.send_signal(sent)
+            self.assertEqual((*plugin.communicate(timeout=60), plugin.returncode), ("the summary\n", "", 1))
+            self.expect_nothing_left()
+            self.expect_end_of(kubectl)
+
+    def test_a_command_that_lasts_ends_when_the_plugin_is_killed(self):
+        plugin, kubectl = self.start_lasting("ping", "node2")
+        plugin.kill()
+        self.assertEqual(plugin.communicate(timeout=60)[0], "the summary\n")
+        self.expect_end_of(kubectl)
+
+    def test_a_command_that_ends_by_itself_needs_no_end_of_input(self):
+        self.expect(["ping", "-c", "3", "node2"], 0, "agent in good /kube-canary ping --until-eof -c 3 node2\n")
+        self.cluster["exit_code"] = 2
+        self.expect(["ping", "-c", "0"], 2, "agent in good /kube-canary ping --until-eof -c 0\n")
+
+    def on_terminal(self, *arguments):
+        """The last call of kubectl, of a plugin that runs on a terminal."""
         ours, theirs = pty.openpty()
-        self.assertEqual(self.start("doctor", "--watch", stdin=theirs, stdout=theirs).wait(60), 0)
+        self.assertEqual(self.start(*arguments, stdin=theirs, stdout=theirs).wait(60), 0)
         os.close(theirs)
         os.close(ours)
-        self.assertEqual(self.calls()[-1][1][:3], ["exec", "--stdin", "--tty"])
+        return self.calls()[-1][1]
+
+    def test_gives_the_pod_a_terminal(self):
+        for arguments in (["fleet", "-w"], ["doctor"], ["footprint"]):
+            self.assertEqual(self.on_terminal(*arguments)[:3], ["exec", "--stdin", "--tty"])
+        self.assertNotIn("--tty", self.on_terminal("ping", "-c", "1", "node2"))
+
+    def test_tells_the_pod_whether_the_terminal_has_colours(self):
+        self.environment.pop("NO_COLOR", None)
+        self.environment["TERM"] = "xterm"
+        self.assertEqual(self.on_terminal("ping", "-c", "1", "a")[-6:], ["--color", "always", "--until-eof", "-c", "1", "a"])
+        self.assertEqual(self.on_terminal("fleet", "--watch")[-4:], ["--color", "always", "--until-eof", "--watch"])
+        self.assertEqual(self.on_terminal("version")[-1], "version")
+        self.environment["NO_COLOR"] = "1"
+        self.assertEqual(self.on_terminal("doctor")[-3:], ["doctor", "--color", "never"])
+        del self.environment["NO_COLOR"]
+        self.environment["TERM"] = "dumb"
+        self.assertEqual(self.on_terminal("doctor")[-3:], ["doctor", "--color", "never"])
 
     def test_prints_the_address_of_the_page_and_ends_the_forwarding(self):
         for sent, code in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)):
@@ -224,15 +278,21 @@ class Plugin:
             self.expect_nothing_left()
             self.expect_end_of(int((self.directory / "forwarding").read_text()))
 
-    def expect_end_of(self, process):
+    def until(self, happened):
         end = time.monotonic() + 60
-        while time.monotonic() < end:
+        while not happened():
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def expect_end_of(self, process):
+        def has_ended():
             try:
                 os.kill(process, 0)
             except ProcessLookupError:
-                return
-            time.sleep(0.01)
-        self.fail("kubectl still runs")
+                return True
+            return False
+
+        self.until(has_ended)
 
     def test_says_when_the_forwarding_ends_by_itself(self):
         self.cluster["exit_code"] = 1
