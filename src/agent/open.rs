@@ -10,7 +10,7 @@ use crate::config::RunSettings;
 use crate::limits::NEW_PEER_SILENCE;
 use crate::peers::Method;
 use crate::prober::socket::Sockets;
-use crate::prober::{self, IcmpProber, MonotonicClock, Prober, Probers, TcpProber, UdpProber, tcp, udp};
+use crate::prober::{self, IcmpProber, MonotonicClock, Prober, Probers, Sources, TcpProber, UdpProber, tcp, udp};
 use crate::sys::clock;
 
 /// Opens the sockets of all methods in use, and describes them for the log. Must be called within a
@@ -25,10 +25,11 @@ pub(super) fn probers(settings: &RunSettings) -> Result<(Probers, String), RunEr
         doubts: settings.discovery.answers(),
         replies_wait: REPLIES_WAIT,
     };
+    let sources = Sources::new(settings.listen.ip(), &settings.pod_addresses);
     let has = |method| settings.probes.has(method);
     let icmp = has(Method::Icmp).then(|| icmp_prober(&probing, &mut described)).transpose()?;
-    let udp = has(Method::Udp).then(|| udp_prober(settings, &probing, &mut described)).transpose()?;
-    let tcp = has(Method::Tcp).then(|| tcp_prober(settings, &probing, &mut described)).transpose()?;
+    let udp = has(Method::Udp).then(|| udp_prober(settings, &sources, &probing, &mut described)).transpose()?;
+    let tcp = has(Method::Tcp).then(|| tcp_prober(settings, sources, &probing, &mut described)).transpose()?;
     let (udp, explorer) = udp.unzip();
     let probers = Probers::new(icmp, udp, explorer, tcp);
     Ok((probers.map_err(system("make the pacing timer"))?, described.join("; ")))
@@ -44,11 +45,12 @@ fn icmp_prober(probing: &prober::Settings, described: &mut Vec<String>) -> Resul
 #[inline(never)]
 fn udp_prober(
     settings: &RunSettings,
+    sources: &Sources,
     probing: &prober::Settings,
     described: &mut Vec<String>,
 ) -> Result<(Box<UdpProber>, Box<udp::Explorer>), RunError> {
     let listen = SocketAddr::new(settings.listen.ip(), settings.udp_port);
-    let sockets = udp::UdpSockets::open(listen, settings.flows, &MonotonicClock)?;
+    let sockets = udp::UdpSockets::open(listen, sources, settings.flows, &MonotonicClock)?;
     described.push(format!("UDP sockets: {}", sockets.describe()));
     let port = sockets.reflector_port();
     let probing = udp::UdpSettings {
@@ -73,10 +75,11 @@ fn explorer(probing: &udp::UdpSettings) -> Box<udp::Explorer> {
 #[inline(never)]
 fn tcp_prober(
     settings: &RunSettings,
+    sources: Sources,
     probing: &prober::Settings,
     described: &mut Vec<String>,
 ) -> Result<Box<TcpProber>, RunError> {
-    let sockets = tcp::Sockets::listen(SocketAddr::new(settings.listen.ip(), settings.tcp_port))?;
+    let sockets = tcp::Sockets::listen(SocketAddr::new(settings.listen.ip(), settings.tcp_port))?.sending_from(sources);
     let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
     described.push(format!("TCP handshakes at {}", addresses.join(" and ")));
     let probing = tcp::Settings {

@@ -10,7 +10,7 @@ use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::socket::Sockets;
 use crate::prober::udp::trace::{Reason, Trace};
 use crate::prober::udp::{Explorer, Flow, UdpProber, UdpSettings, UdpSockets, UdpWire as _};
-use crate::prober::{self, Clock as _, MonotonicClock, Pacer, Prober};
+use crate::prober::{self, Clock as _, MonotonicClock, Pacer, Prober, Sources};
 use crate::units::Nanos;
 
 /// The sockets, which are opened before any name is resolved.
@@ -26,7 +26,9 @@ impl Wires {
             return Ok(Self::Icmp(Sockets::open(settings.payload_bytes, &MonotonicClock)?));
         };
         // The port of the reflector does not matter: without members, it answers nothing.
-        let any = |address: IpAddr| UdpSockets::open(SocketAddr::new(address, 0), udp.flows, &MonotonicClock);
+        let any = |address: IpAddr| {
+            UdpSockets::open(SocketAddr::new(address, 0), &Sources::default(), udp.flows, &MonotonicClock)
+        };
         let sockets = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
         Ok(Self::Udp(sockets, udp))
     }

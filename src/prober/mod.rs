@@ -39,6 +39,7 @@ mod probers;
 mod reading;
 mod schedule;
 pub mod socket;
+mod sources;
 pub mod stamp;
 pub mod tcp;
 mod timer;
@@ -52,6 +53,7 @@ pub use event::{Event, Events, SendError, Stamp};
 pub use pacer::Pacer;
 pub use probers::{IcmpProber, Probers, TcpProber, UdpProber};
 pub use schedule::Schedule;
+pub use sources::Sources;
 pub use turn::{Prober, Settings};
 
 use std::net::IpAddr;

@@ -46,7 +46,7 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 /// Sets one socket option.
-fn set<T>(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T>(fd: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
     // SAFETY: `value` outlives the call, and `length` is its size.
     let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
@@ -114,6 +114,15 @@ pub fn answer_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
     let (level, name) =
         if over_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) } else { (libc::IPPROTO_IP, libc::IP_PKTINFO) };
     set(fd, level, name, &ON)
+}
+
+/// Makes bind(2) leave the choice of the port to connect(2), which may use one that other
+/// connections from the same address use.
+///
+/// # Errors
+/// The error of `setsockopt`.
+pub fn choose_port_later(fd: &impl AsRawFd) -> io::Result<()> {
+    set(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &ON)
 }
 
 /// Makes a raw socket drop everything except echo replies with this identifier, so that other ICMP

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use kube_canary::peers::{Change, Method, Methods, Network, SlotId, ZoneId};
-use kube_canary::prober::{Clock, MonotonicClock, Probers, tcp, udp};
+use kube_canary::prober::{Clock, MonotonicClock, Probers, Sources, tcp, udp};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -27,7 +27,7 @@ struct Agent {
 impl Agent {
     fn open() -> Self {
         let any = (Ipv4Addr::UNSPECIFIED, 0).into();
-        let sockets = udp::UdpSockets::open(any, FLOWS, &MonotonicClock).expect("UDP sockets");
+        let sockets = udp::UdpSockets::open(any, &Sources::default(), FLOWS, &MonotonicClock).expect("UDP sockets");
         let port = sockets.reflector_port();
         let explorer = udp::Explorer::new(FLOWS, port, TIMEOUT, MonotonicClock.now());
         let (node, replies_wait) = ("self".to_owned(), Nanos::from_millis(250));

@@ -44,15 +44,19 @@ pub fn agents<'a>(mesh: &'a Mesh, peers: &Path, flags: &[&str]) -> Vec<Agent<'a>
     agents_on(&mesh.nodes.iter().collect::<Vec<_>>(), peers, flags)
 }
 
-/// Starts agents on these nodes, which must be all of `peers`.
+/// Starts agents on these nodes, which must be all of `peers`. Each is told its own addresses, as
+/// the manifest does it.
 ///
 /// A request by UDP or TCP is lost if it comes before the other agent. So there is no route for
 /// these until all agents run and know all others: a probe that cannot be sent is no loss.
 pub fn agents_on<'a>(nodes: &[&'a Node], peers: &Path, flags: &[&str]) -> Vec<Agent<'a>> {
     let closed = nodes.iter().map(|node| Gate::close(&node.namespace)).collect::<Vec<_>>();
     let flags = [&["--probes", "icmp,udp,tcp", "--interval", "1s", "--listen", LISTEN], flags].concat();
-    let agents: Vec<Agent<'_>> =
-        nodes.iter().map(|node| Agent::start(node, Socket::Ping, peers, PORT, &flags)).collect();
+    let start = |node: &&'a Node| {
+        let own = format!("{},{}", node.ipv4(), node.ipv6());
+        Agent::start(node, Socket::Ping, peers, PORT, &[&flags[..], &["--pod-addresses", &own]].concat())
+    };
+    let agents: Vec<Agent<'_>> = nodes.iter().map(start).collect();
     let others = agents.len() as f64 - 1.0;
     for agent in &agents {
         until(&format!("{} knows all others", agent.node.name), || {

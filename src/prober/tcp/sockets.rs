@@ -12,8 +12,8 @@ use super::connections::Place;
 use super::listener::{ListenError, Listener};
 use super::{Begun, Outcome, Wire};
 use crate::limits::TCP_HANDSHAKES_MAX;
-use crate::prober::SendError;
 use crate::prober::socket::reason;
+use crate::prober::{SendError, Sources, options};
 
 /// Bytes that a peer may send into a connection before it is closed: the kernel's smallest buffer.
 const RECEIVE_BYTES: usize = 2 * 1_024;
@@ -25,8 +25,7 @@ pub struct Sockets {
     /// No place at or after this one is taken.
     pub(super) end: usize,
     listeners: [Option<Listener>; 2],
-    /// Our address, by which peers know us, if the listeners have only one.
-    source: Option<IpAddr>,
+    sources: Sources,
     /// Whether an error of poll(2) was logged: it is retried at every turn.
     logged: bool,
 }
@@ -38,14 +37,21 @@ impl Sockets {
     /// # Errors
     /// [`ListenError`] if the kernel refuses the address.
     pub fn listen(address: SocketAddr) -> Result<Self, ListenError> {
-        let source = Some(address.ip()).filter(|source| !source.is_unspecified());
-        Ok(Self { listeners: Listener::open(address)?, source, ..Self::without_listener() })
+        let sources = Sources::new(address.ip(), &[]);
+        Ok(Self { listeners: Listener::open(address)?, sources, ..Self::without_listener() })
+    }
+
+    /// Makes the handshakes come from these addresses.
+    #[must_use]
+    pub const fn sending_from(mut self, sources: Sources) -> Self {
+        self.sources = sources;
+        self
     }
 
     /// Makes the wire of a process that only probes.
     pub fn without_listener() -> Self {
         let handshakes = Box::new([const { None }; TCP_HANDSHAKES_MAX]);
-        Self { handshakes, end: 0, listeners: [None, None], source: None, logged: false }
+        Self { handshakes, end: 0, listeners: [None, None], sources: Sources::default(), logged: false }
     }
 
     /// Returns the addresses of the listeners, for the log.
@@ -65,8 +71,7 @@ impl Sockets {
 
 impl Wire for Sockets {
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError> {
-        let source = self.source.filter(|source| source.is_ipv6() == to.is_ipv6());
-        let socket = open(source, to).map_err(|error| match error.raw_os_error() {
+        let socket = open(self.sources.of(to.is_ipv6()), to).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOBUFS | libc::ENOMEM) => SendError::NoBuffer,
             _ => SendError::NoSocket,
         })?;
@@ -141,6 +146,9 @@ fn open(source: Option<IpAddr>, to: SocketAddr) -> io::Result<Socket> {
     socket.set_linger(Some(Duration::ZERO))?;
     socket.set_recv_buffer_size(RECEIVE_BYTES)?;
     if let Some(source) = source {
+        // Without this, the port is chosen for the address alone, of which a busy host has no more.
+        // An older kernel does so.
+        _ = options::choose_port_later(&socket);
         socket.bind(&SocketAddr::new(source, 0).into())?;
     }
     Ok(socket)

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::prober::options;
+use crate::prober::{Sources, options};
 
 /// Why there are no UDP sockets.
 #[derive(Debug, thiserror::Error)]
@@ -69,14 +69,18 @@ fn log_unstamped(error: &io::Error) {
 /// Opens `flows` senders of a family, each with a port that the kernel chooses. None if this host
 /// lacks the family.
 ///
-/// If the reflector listens at one address, the senders have that address, too: peers know us by
-/// it. No family but its own is then probed.
-pub(super) fn senders(over_ipv6: bool, listen: IpAddr, flows: u8) -> Result<Vec<(OwnedFd, u16)>, UdpSocketError> {
+/// If the reflector listens at one address, no family but its own is probed.
+pub(super) fn senders(
+    over_ipv6: bool,
+    listen: IpAddr,
+    sources: &Sources,
+    flows: u8,
+) -> Result<Vec<(OwnedFd, u16)>, UdpSocketError> {
     let mut senders = Vec::with_capacity(flows.into());
-    let source = if listen.is_unspecified() { any(over_ipv6) } else { listen };
-    if source.is_ipv6() != over_ipv6 {
+    if !listen.is_unspecified() && listen.is_ipv6() != over_ipv6 {
         return Ok(senders);
     }
+    let source = sources.of(over_ipv6).unwrap_or_else(|| any(over_ipv6));
     for _ in 0..flows {
         let socket = match bind(SocketAddr::new(source, 0)) {
             Ok(socket) => socket,

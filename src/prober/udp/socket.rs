@@ -22,7 +22,7 @@ use crate::prober::descriptor::Watched;
 use crate::prober::mmsg::{self, BATCH, Batch, Queue};
 use crate::prober::socket::reason;
 use crate::prober::stamp::filter;
-use crate::prober::{Clock, SendError, options};
+use crate::prober::{Clock, SendError, Sources, options};
 
 /// Largest number of batches read before the prober sends again: a flood cannot
 /// delay it for longer.
@@ -90,18 +90,19 @@ pub struct UdpSockets {
 }
 
 impl UdpSockets {
-    /// Opens `flows` senders (1 to [`FLOWS_MAX`]) of each family, and the reflector at `listen`.
-    /// With `[::]`, the reflector serves both families. Must be called within a tokio runtime.
+    /// Opens `flows` senders (1 to [`FLOWS_MAX`]) of each family, which send from `sources`, and
+    /// the reflector at `listen`. With `[::]`, the reflector serves both families. Must be called
+    /// within a tokio runtime.
     ///
     /// # Errors
     /// [`UdpSocketError`], for example if the port is taken. It is no error if the host lacks a
     /// family.
-    pub fn open(listen: SocketAddr, flows: u8, clock: &dyn Clock) -> Result<Self, UdpSocketError> {
+    pub fn open(listen: SocketAddr, sources: &Sources, flows: u8, clock: &dyn Clock) -> Result<Self, UdpSocketError> {
         let sender = |(fd, port)| Sender { fd, port, drops: 0 };
         let flows = flows.clamp(1, FLOWS_MAX);
         let reflectors = open::reflectors(listen)?.map(|opened| opened.map(sender));
         let at = listen.ip();
-        let [v4, v6] = [open::senders(false, at, flows)?, open::senders(true, at, flows)?];
+        let [v4, v6] = [open::senders(false, at, sources, flows)?, open::senders(true, at, sources, flows)?];
         if v4.is_empty() && v6.is_empty() {
             return Err(UdpSocketError::setup("open")(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
         }

@@ -11,7 +11,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 fn open(listen: &str) -> UdpSockets {
-    UdpSockets::open(listen.parse().unwrap(), 4, &MonotonicClock).unwrap()
+    UdpSockets::open(listen.parse().unwrap(), &Sources::default(), 4, &MonotonicClock).unwrap()
 }
 
 /// A delivery, without borrows.
@@ -173,10 +173,10 @@ fn a_taken_port_is_an_error_that_names_the_flag() {
     let runtime = runtime();
     let _guard = runtime.enter();
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let error = UdpSockets::open(taken.local_addr().unwrap(), 1, &MonotonicClock).unwrap_err();
+    let error = UdpSockets::open(taken.local_addr().unwrap(), &Sources::default(), 1, &MonotonicClock).unwrap_err();
     assert!(error.to_string().contains("--udp-port"), "{error}");
     let any = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), taken.local_addr().unwrap().port());
-    let error = UdpSockets::open(any, 1, &MonotonicClock).unwrap_err();
+    let error = UdpSockets::open(any, &Sources::default(), 1, &MonotonicClock).unwrap_err();
     assert!(error.to_string().contains("--udp-port"), "{error}");
 }
 

@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::prober::MonotonicClock;
 use crate::prober::udp::UdpSockets;
+use crate::prober::{MonotonicClock, Sources};
 
 #[test]
 fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
-    let sockets = UdpSockets::open("127.0.0.1:0".parse().unwrap(), 4, &MonotonicClock).unwrap();
+    let sockets = UdpSockets::open("127.0.0.1:0".parse().unwrap(), &Sources::default(), 4, &MonotonicClock).unwrap();
     let settings = UdpSettings {
         interval: Nanos(20 * MS),
         timeout: Nanos(60_000 * MS),
