@@ -18,7 +18,7 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
-use crate::limits::{DOUBTS_MAX, FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME};
+use crate::limits::{FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
 use crate::peers::{Directory, Family, Own, SlotId};
@@ -141,7 +141,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     }
     view.statistics.set_listening_since(clock::monotonic());
     allocator::mark_baseline();
-    let (asked, questions) = mpsc::channel(DOUBTS_MAX.into());
+    let (asked, questions) = mpsc::channel(QUESTIONS_MAX);
     let own = Own {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),
@@ -383,6 +383,10 @@ impl ProbeLoop {
             self.serve_udp(now);
             self.each_second.notify_one();
             self.view.statistics.set_receive_queue_drops(self.probers.drops());
+            if self.probers.overran() {
+                // Losses to this agent are no evidence then, whichever members they are of.
+                self.view.statistics.set_listening_since(now);
+            }
         }
         let drained = self.probers.turn(|method| self.view.statistics.sink(method));
         // If the source is slow or has ended, this does not wait for it.

@@ -46,10 +46,14 @@ pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// no watch is open yet. It reads a changed slice. That takes an API server 5 to 50 ms, and seconds
 /// if thousands of agents ask during a rollout. With 0.75 s, such rollouts showed single losses.
 pub const DOUBT_TIME: Duration = Duration::from_secs(3);
-/// Peers that are in doubt at once, and questions that may wait for their source. Losses of further
-/// peers are counted at once. 24 peers with both protocols on both networks are 96. Peers
-/// that stay silent take half of the places at most.
+/// Peers that are in doubt at once by one method, and addresses about which their source may be
+/// asked at once. Losses of further peers are counted at once. 24 peers with both families on both
+/// networks are 96 addresses, which all methods share. Peers that stay silent take half of the
+/// places at most.
 pub const DOUBTS_MAX: u16 = 128;
+/// Questions that may wait until the source reads them. Each of the three methods may ask about the
+/// same address in one turn.
+pub const QUESTIONS_MAX: usize = 3 * DOUBTS_MAX as usize;
 /// How long a peer that has left the list is still probed. These probes are counted apart from sent
 /// and lost. A rolled pod leaves the list before it returns, and this is longer than its absence.
 /// It is also longer than a list may be behind (`preStop` is 5 s).
@@ -72,8 +76,8 @@ pub const NEW_PEER_SILENCE: Duration = Duration::from_secs(30);
 /// as lost this long after its timeout, and its round-trip time is without that wait.
 pub const DWELL_MAX: Duration = Duration::from_secs(1);
 /// Largest number of flows, and the default of `--flows`: source ports of UDP probes. The outcomes
-/// of the last 24 probes of each flow are kept for each link. A fabric of 16 parallel paths carries
-/// 16 flows on 10 of them on average.
+/// of the last 64 probes of each link are kept with their flows. A fabric of 16 parallel paths
+/// carries 16 flows on 10 of them on average.
 pub const FLOWS_MAX: u8 = 16;
 /// Longest time between a request and its answer that is believed of a reflector. A longer one
 /// comes from a step of its clock. An agent that was stopped for as long has lost all its answers.
@@ -81,20 +85,26 @@ pub const DWELL_PLAUSIBLE_MAX: Duration = Duration::from_hours(1);
 /// Bytes of the longest answer of the STAMP reflector. Up to here it has the length of its request.
 /// Our own requests have 72 bytes. Other implementations add TLVs, of which all types together fit.
 pub const STAMP_ANSWER_BYTES_MAX: usize = 256;
-/// Requests per second of one member that the STAMP reflector answers. A link has 100 probes at the
-/// shortest interval. 28 more are for traces, extra probes, and probes of the path MTU. Two agents
-/// on one host network have the same address.
+/// Requests per second of one pair of sessions that the STAMP reflector answers. A link has 100
+/// probes at the shortest interval. 28 more are for traces, extra probes, and probes of the path
+/// MTU. The rest is reserve. An address has [`STAMP_PAIRS_MAX`] such rates, and one for all other
+/// sessions: 768 in all.
 pub const STAMP_RATE_MAX: u64 = 256;
-/// Requests of one member that the STAMP reflector answers at once. As many arrive in a second. An
-/// agent that was stopped for as long finds them all in its queue.
+/// Requests of one pair of sessions that the STAMP reflector answers at once. As many arrive in a
+/// second. An agent that was stopped for as long finds them all in its queue.
 pub const STAMP_BURST_MAX: u64 = STAMP_RATE_MAX;
 /// Ranges of source addresses that the packet filter of the STAMP reflector distinguishes. Each
 /// takes 2 to 8 instructions, and the kernel allows 4,096.
 pub const STAMP_FILTER_RANGES_MAX: usize = 512;
-/// Sessions of one member that the STAMP reflector counts. An agent has one for its probes, and one
-/// for traces and the search for the path MTU, whose count matters to nobody. A second agent on the
-/// same host network, during a rollout, can hide the directions of both agents' losses.
-pub const STAMP_SESSIONS_MAX: usize = 2;
+/// The same for each of the 32 sockets that send UDP probes. 24 peers fit. A program has at most 5
+/// KB of kernel memory then. With more peers, the nearest ranges are joined.
+pub const SENDER_FILTER_RANGES_MAX: usize = 64;
+/// Pairs of sessions of one address that have a place in the STAMP reflector. An agent has one
+/// pair. Two agents on one host network have the same address, for a moment during a rollout.
+pub const STAMP_PAIRS_MAX: usize = 2;
+/// How long a place is kept for a pair of sessions that sends nothing, unless four intervals are
+/// longer. An agent that restarts has another pair.
+pub const STAMP_PAIR_KEPT: Duration = Duration::from_secs(10);
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
 
@@ -115,7 +125,8 @@ pub const TCP_BACKLOG: i32 = 1_024;
 pub const TCP_ACCEPTS_MAX: usize = 64;
 /// Connections to the TCP probe port that are accepted per second in the long run. It is four times
 /// what 5,000 nodes make, and 10 ms of CPU. A member that makes more fills the backlog, and the
-/// handshakes of others then fail, but their other probes do not.
+/// handshakes of others then fail. The agent says so ([`crate::prober::Probers::overran`]), and no
+/// verdict counts losses of handshakes and UDP probes to it.
 pub const TCP_ACCEPTS_PER_SECOND: u64 = 2_000;
 
 /// One step of the hour of history that is kept of every peer.
@@ -304,10 +315,8 @@ pub const PING_COUNT_MAX: u64 = 1_000_000_000;
 const _: () = assert!(PING_TARGETS_MAX <= PEER_SLOTS_MAX);
 const _: () = assert!(OFFLINE_NODES_MAX < u16::MAX as usize, "a node has a number of 16 bits, and one is none");
 const _: () = assert!(PAYLOAD_BYTES_MIN <= PAYLOAD_BYTES_MAX);
-const _: () = assert!(
-    STAMP_RATE_MAX as u128 * INTERVAL_MIN.as_millis() > STAMP_SESSIONS_MAX as u128 * 1_000,
-    "more than the probes of all sessions"
-);
+const _: () =
+    assert!(STAMP_RATE_MAX as u128 * INTERVAL_MIN.as_millis() > 1_280, "more than the probes of a link, and 28 others");
 const _: () = assert!(HTTP_WORKERS_DEFAULT <= HTTP_WORKERS_MAX);
 const _: () = assert!(
     3 + 16

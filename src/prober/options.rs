@@ -191,10 +191,28 @@ pub fn make_room(fd: &OwnedFd, peers: usize) -> io::Result<()> {
     if wanted > socket.recv_buffer_size()? / 2 { socket.set_recv_buffer_size(wanted) } else { Ok(()) }
 }
 
+/// What the kernel says of the receive queue of a socket. All is zero if it does not say so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReceiveQueue {
+    /// Bytes that the packets in it take, and up to a quarter of `limit` more.
+    pub used: u32,
+    /// Bytes that they may take.
+    pub limit: u32,
+    /// Number of packets that were dropped because it was full, or by the filter of the socket.
+    pub drops: u32,
+}
+
 /// Returns the number of packets that the kernel dropped because the socket's queue was full, or
-/// zero if the kernel does not report it. It uses `SO_MEMINFO` because ping sockets never deliver
-/// `SO_RXQ_OVFL`.
+/// zero if the kernel does not report it.
 pub fn drops(fd: BorrowedFd<'_>) -> u32 {
+    receive_queue(fd).drops
+}
+
+/// Returns the state of the receive queue. It uses `SO_MEMINFO` because ping sockets never deliver
+/// `SO_RXQ_OVFL`.
+pub fn receive_queue(fd: BorrowedFd<'_>) -> ReceiveQueue {
+    const SK_MEMINFO_RMEM_ALLOC: usize = 0;
+    const SK_MEMINFO_RCVBUF: usize = 1;
     const SK_MEMINFO_DROPS: usize = 8;
     // From asm-generic/socket.h, with the same value on x86-64 and arm64. The libc crate lacks it.
     const SO_MEMINFO: libc::c_int = 55;
@@ -205,5 +223,5 @@ pub fn drops(fd: BorrowedFd<'_>) -> u32 {
     unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, info.as_mut_ptr().cast(), &raw mut length)
     };
-    info[SK_MEMINFO_DROPS]
+    ReceiveQueue { used: info[SK_MEMINFO_RMEM_ALLOC], limit: info[SK_MEMINFO_RCVBUF], drops: info[SK_MEMINFO_DROPS] }
 }

@@ -175,6 +175,13 @@ impl Probers {
         icmp + self.udp.as_mut().map_or(0, |udp| udp.drops())
     }
 
+    /// Returns whether the kernel has dropped requests or handshakes of others since the last call,
+    /// because more came than this agent serves.
+    pub fn overran(&mut self) -> bool {
+        let udp = self.udp.as_mut().is_some_and(|udp| udp.wire().overran());
+        self.tcp.as_mut().is_some_and(|tcp| tcp.wire().overran()) || udp
+    }
+
     /// Waits until a prober has something to do, but not beyond `latest`. Handshakes never wake the
     /// thread. Cancel-safe.
     ///

@@ -132,7 +132,8 @@ pub struct Source<'a> {
     #[serde(default)]
     pub echo_replies_sent: u64,
     /// Time since which the agent has answered UDP probes and accepted TCP connections without a
-    /// gap of more than a second: since its start, or since it last did not run for that long.
+    /// gap of more than two seconds. It begins at the start, when the agent did not run for that
+    /// long, and when more came than it serves, so that the kernel has dropped some.
     /// `None` if it does neither, as older agents do not.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
     pub listening_seconds: Option<f64>,

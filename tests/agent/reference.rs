@@ -60,7 +60,7 @@ const SECTIONS: [(&str, &str); 4] = [
         "Per link",
         "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node` (always `node` for an agent on the host \
          network), `protocol` `icmp`, `udp` or `tcp`, or over IPv6 `icmpv6`, `udpv6` or `tcpv6`. By UDP and TCP there are only the counters \
-         of probes sent, received and lost; by UDP also the histogram, and what has no other protocol: flows, path MTU and hops.",
+         of probes sent, received and lost; round-trip times and SYN retransmissions of TCP are in `/api/v1/peers` alone; by UDP also the histogram, and what has no other protocol: flows, path MTU and hops.",
     ),
     (
         "Per pair of zones",

@@ -445,6 +445,81 @@ fn a_flood_of_a_stranger_gets_no_answer_and_no_member_loses_a_probe() {
 }
 
 #[test]
+fn a_flood_with_the_forged_address_of_a_member_takes_no_answer_of_that_member() {
+    /// Fits into the queue of the reflector.
+    const BURST: usize = 200;
+    /// Forged requests that the reflector refuses before the flood ends.
+    const REFUSED: f64 = 2_000.0;
+    let _alone = alone();
+    let mesh = Mesh::of(&["a", "b", "stranger"]);
+    let agents = two_agents(&mesh);
+    all_clean(&agents, &[("udp", 20)]);
+    let (a, b, stranger) = (&agents[0], &agents[1], mesh.node("stranger"));
+    // Answers still go to the real a, whose link address b knows.
+    stranger.namespace.ip(&format!("address add {}/32 dev eth0\n", a.node.ipv4()));
+    let forged = stranger.namespace.within(|| UdpSocket::bind((a.node.ipv4().parse::<Ipv4Addr>().expect("IPv4"), 0)));
+    let forged = forged.expect("a free port");
+    let mut random = Random(18);
+    let refused = || b.metrics().value("udp_requests_refused_total", &[]).expect("it is there");
+    let before = refused();
+    let mut sequence = 0;
+    while refused() - before < REFUSED {
+        for _ in 0..BURST {
+            let session = u16::try_from(random.below(1 << 16)).expect("16 bits");
+            // A datagram that this host cannot send is not part of the flood.
+            let _ = forged.send_to(&request(sequence, session, REQUEST), reflector(b.node));
+            sequence += 1;
+        }
+        // Once a later probe is answered, b has read the burst.
+        let sent = a.metrics().link("b", "udp").sent;
+        a.wait_for("b", "udp", "an answer after the burst", |link| link.received + link.lost > sent);
+    }
+    let reports = settled(&agents);
+    for (source, peer) in [("a", "b"), ("b", "a")] {
+        let of = link(&reports, source, peer, "udp");
+        assert_eq!(count(of, "lost"), 0, "{of}");
+    }
+}
+
+/// The UDP ports in use on a node, without that of the reflector.
+fn udp_ports(node: &Node) -> Vec<u16> {
+    let table = node.namespace.within(|| fs::read_to_string("/proc/thread-self/net/udp")).expect("it is there");
+    let port = |line: &str| {
+        let local = line.split_whitespace().nth(1).expect("a local address");
+        u16::from_str_radix(local.rsplit(':').next().expect("a port"), 16).expect("hexadecimal")
+    };
+    table.lines().skip(1).map(port).filter(|port| *port != PORT).collect()
+}
+
+#[test]
+fn a_flood_of_the_ports_of_probes_fills_no_queue() {
+    /// Datagrams for each port. The queue of a socket has room for a few hundred.
+    const FLOOD: usize = 5_000;
+    let _alone = alone();
+    let mesh = Mesh::of(&["a", "b", "stranger"]);
+    let agents = two_agents(&mesh);
+    all_clean(&agents, &[("icmp", 20), ("udp", 20)]);
+    let (a, stranger) = (&agents[0], mesh.node("stranger"));
+    let address: Ipv4Addr = stranger.ipv4().parse().expect("IPv4");
+    // The port is that of a reflector. The address is not that of a peer.
+    let flood = stranger.namespace.within(|| UdpSocket::bind((address, PORT))).expect("a free port");
+    let ports = udp_ports(a.node);
+    assert!(ports.len() >= 16, "{ports:?}");
+    let to: Ipv4Addr = a.node.ipv4().parse().expect("IPv4");
+    for port in ports {
+        for _ in 0..FLOOD {
+            let _ = flood.send_to(&[0; REQUEST], (to, port));
+        }
+    }
+    a.watch("b", "udp", SETTLED);
+    let reports = settled(&agents);
+    let of = link(&reports, "a", "b", "udp");
+    assert_eq!(count(of, "lost"), 0, "{of}");
+    let drops = a.metrics().value("receive_queue_drops_total", &[]).expect("it is there");
+    assert!(is_zero(drops), "{drops} packets of the flood were dropped from a queue");
+}
+
+#[test]
 fn an_answer_is_never_longer_than_its_request_and_a_short_request_gets_none() {
     let mesh = Mesh::of(&["a", "b", "stranger"]);
     let agents = two_agents(&mesh);

@@ -1,5 +1,5 @@
-//! A packet filter for the reflector's sockets: a program of classic BPF that lets datagrams of
-//! members pass and drops all others in the kernel. A flood of strangers then neither wakes the
+//! A packet filter for the sockets of probes: a program of classic BPF that lets packets of members
+//! pass and drops all others in the kernel. A flood of strangers then neither wakes the
 //! probe thread nor fills the queue.
 //!
 //! It never drops a member. It may let strangers pass, which [`super::Reflector`] refuses: if
@@ -24,7 +24,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use socket2::SockFilter;
 
@@ -41,6 +41,9 @@ const SOURCE_V6: u32 = 8;
 
 /// `BPF_LD | BPF_W | BPF_ABS`: A = the word at offset k of the packet.
 const LOAD: u16 = 0x20;
+/// `BPF_LD | BPF_H | BPF_ABS`: A = the 16 bits at offset k. To the filter of a UDP socket, a packet
+/// begins with the UDP header, and so with the source port.
+const LOAD_HALF: u16 = 0x28;
 /// `BPF_LD | BPF_W | BPF_MEM`: A = M\[k\].
 const LOAD_KEPT: u16 = 0x60;
 /// `BPF_ST`: M\[k\] = A.
@@ -88,6 +91,22 @@ pub fn v4(sources: impl Iterator<Item = Ipv4Addr> + Clone, ranges_max: usize) ->
 /// Returns the program as [`v4`] does, for a socket of IPv6 alone.
 pub fn v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
     finished(&fitting(&sources.map(Ipv6Addr::to_bits), ranges_max, SOURCE_V6, words))
+}
+
+/// Returns the program that lets only these sources pass, for a socket of one family. The sources
+/// are in ascending order, and those of the other family are left out.
+pub fn of_family(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
+    let v4s = sources.iter().filter_map(|source| if let IpAddr::V4(v4) = source { Some(*v4) } else { None });
+    let v6s = sources.iter().filter_map(|source| if let IpAddr::V6(v6) = source { Some(*v6) } else { None });
+    if over_ipv6 { v6(v6s, ranges_max) } else { v4(v4s, ranges_max) }
+}
+
+/// Returns a program for a UDP socket that lets pass what `program` does, if it comes from this
+/// source port.
+pub fn from_port(port: u16, program: Vec<SockFilter>) -> Vec<SockFilter> {
+    let head = [(LOAD_HALF, 0, 0, 0), (IF_EQUAL, 1, 0, port.into()), (RETURN, 0, 0, 0)];
+    let head = head.into_iter().map(|(code, jt, jf, k)| SockFilter::new(code, jt, jf, k));
+    head.chain(program).collect()
 }
 
 /// Returns the words of an IPv6 address.

@@ -70,7 +70,7 @@ pub(super) struct Members<T> {
 
 impl<T: Copy + Default> Members<T> {
     pub(super) fn new() -> Self {
-        const { assert!(2 * PEER_SLOTS_MAX < u16::MAX as usize && size_of::<Entry<T>>() <= 64) };
+        const { assert!(2 * PEER_SLOTS_MAX < u16::MAX as usize && size_of::<Entry<T>>() <= 72) };
         Self { v4: Family::new(), v6: Family::new(), entries: List::new(2 * PEER_SLOTS_MAX) }
     }
 

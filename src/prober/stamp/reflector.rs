@@ -7,6 +7,14 @@
 //! A session is an address and an SSID, whatever the source port. All flows of a pair of agents
 //! share it. The reflector is stateful: it counts the answers of each session (RFC 8762, section
 //! 4). With the next answer, the sender learns how many of its unanswered requests had arrived.
+//!
+//! An agent has two sessions, whose SSIDs differ in the last bit alone: one for its probes, and one
+//! for traces and the search for the path MTU. Such a *pair* has a place with a rate of its own. It
+//! loses the place only after it was idle. So a pod that forges the address of a member takes no
+//! answers of it, unless it guesses 15 bits.
+//!
+//! All sessions without a place share one rate and one count. Rejected: to refuse them. A pod that
+//! takes all places of a member with two packets, right after our start, would lock it out.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,12 +24,12 @@ use super::answer::{self, Reflection};
 use super::filter;
 use super::members::Members;
 use super::packet::{BASE_BYTES, REQUEST_BYTES, field};
-use crate::limits::{STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_RATE_MAX, STAMP_SESSIONS_MAX};
+use crate::limits::{STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX};
 use crate::units::Nanos;
 
 /// Half of the window of [`Heard`] until [`Reflector::set_halves`].
 const HALF: Nanos = Nanos::from_millis(30_000);
-/// Time in which one more request is granted.
+/// Time in which one more request of a pair is granted.
 const GRANT: u64 = 1_000_000_000 / STAMP_RATE_MAX;
 /// How far grants may be used up ahead of time.
 const BURST: Nanos = Nanos(GRANT * (STAMP_BURST_MAX - 1));
@@ -65,24 +73,23 @@ pub struct Heard {
     pub span: Nanos,
 }
 
-/// One session of a member.
-#[derive(Clone, Copy, Debug, Default)]
-struct Session {
-    /// Number of answers so far, modulo 2^32.
-    answers: u32,
-    ssid: u16,
-    exists: bool,
-}
+/// What all sessions without a place share is behind the places.
+const REST: usize = STAMP_PAIRS_MAX;
 
-/// What is kept of a member that has sent a request.
+/// What is kept of a member that has sent a request: 56 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watcher {
-    /// When all that was granted is granted again: the virtual time of a token bucket.
-    full_at: Nanos,
-    /// The session that was used last is the first.
-    sessions: [Session; STAMP_SESSIONS_MAX],
+    /// By place: when all that was granted is granted again, which is the virtual time of a token
+    /// bucket. Zero if the place was never taken.
+    full_at: [Nanos; STAMP_PAIRS_MAX + 1],
+    /// By place, the number of answers to each of the two sessions, modulo 2^32. Behind them, that
+    /// of all sessions without a place.
+    answers: [u32; 2 * STAMP_PAIRS_MAX + 1],
+    /// By place, an SSID of the pair.
+    ssids: [u16; STAMP_PAIRS_MAX],
     /// Number of the half to which the first count belongs. The second belongs to the one before.
-    half: u64,
+    /// Halves of a second wrap around after 136 years.
+    half: u32,
     heard: [u16; 2],
 }
 
@@ -96,8 +103,8 @@ struct Halves {
 
 impl Halves {
     /// Returns the number of the half at `now`.
-    fn number(self, now: Nanos) -> u64 {
-        now.since(self.begun).0 / self.half.0
+    fn number(self, now: Nanos) -> u32 {
+        u32::try_from(now.since(self.begun).0 / self.half.0).unwrap_or(u32::MAX)
     }
 
     /// Returns how long the half at `now` has lasted.
@@ -113,6 +120,8 @@ pub struct Reflector {
     port: u16,
     begun: Nanos,
     halves: Halves,
+    /// How long an idle pair keeps its place.
+    kept: Nanos,
     members: Members<Watcher>,
     answered: u64,
     refusals: Refusals,
@@ -122,7 +131,16 @@ impl Reflector {
     /// Makes a reflector without members, for a socket at `port`.
     pub fn new(port: u16, now: Nanos) -> Self {
         let halves = Halves { begun: now, half: HALF };
-        Self { port, begun: now, halves, members: Members::new(), answered: 0, refusals: Refusals::default() }
+        let (kept, members, refusals) = (STAMP_PAIR_KEPT.into(), Members::new(), Refusals::default());
+        Self { port, begun: now, halves, kept, members, answered: 0, refusals }
+    }
+
+    /// Makes places be kept for four intervals between the probes of a member, if these are longer
+    /// than [`STAMP_PAIR_KEPT`].
+    #[must_use]
+    pub fn for_interval(mut self, interval: Nanos) -> Self {
+        self.kept = self.kept.max(Nanos(4 * interval.0));
+        self
     }
 
     /// Sets the grid of the window of [`Heard`]. It is that of the prober's recent window, so that
@@ -176,14 +194,15 @@ impl Reflector {
         if request.len() < BASE_BYTES || from.port() == self.port || from.port() == 0 {
             return Err(Refused::Malformed);
         }
+        let ssid = field(request, 14).map(u16::from_be_bytes).ok_or(Refused::Malformed)?;
         let watcher = self.members.entry(from.ip()).ok_or(Refused::NotAMember)?;
-        if !watcher.grant(now) {
+        let place = watcher.place(ssid, now, self.kept);
+        if !watcher.grant(place, now) {
             return Err(Refused::TooOften);
         }
-        let ssid = field(request, 14).map(u16::from_be_bytes).ok_or(Refused::Malformed)?;
-        let session = watcher.session(ssid);
-        let bytes = answer::write(out, request, session.answers, with).ok_or(Refused::Malformed)?;
-        session.answers = session.answers.wrapping_add(1);
+        let answers = &mut watcher.answers[if place == REST { 2 * REST } else { 2 * place + usize::from(ssid & 1) }];
+        let bytes = answer::write(out, request, *answers, with).ok_or(Refused::Malformed)?;
+        *answers = answers.wrapping_add(1);
         // Longer ones are not probes, but packets of traces and of the search for the path MTU.
         if request.len() <= REQUEST_BYTES {
             watcher.hear(self.halves.number(now));
@@ -232,38 +251,43 @@ impl Reflector {
 }
 
 impl Watcher {
-    /// Takes a grant. Returns whether there was one.
-    fn grant(&mut self, now: Nanos) -> bool {
-        if self.full_at > now.plus(BURST) {
+    /// Takes a grant of this place. Returns whether there was one.
+    fn grant(&mut self, place: usize, now: Nanos) -> bool {
+        let full_at = &mut self.full_at[place];
+        if *full_at > now.plus(BURST) {
             return false;
         }
-        self.full_at = self.full_at.max(now).plus(Nanos(GRANT));
+        *full_at = (*full_at).max(now).plus(Nanos(GRANT));
         true
     }
 
-    /// Returns the session of this SSID, which is now the first. A new one replaces the session
-    /// that was unused for the longest time.
-    fn session(&mut self, ssid: u16) -> &mut Session {
-        let found = self.sessions.iter().position(|session| session.exists && session.ssid == ssid);
-        self.sessions[..=found.unwrap_or(STAMP_SESSIONS_MAX - 1)].rotate_right(1);
-        let [first, ..] = &mut self.sessions;
-        if found.is_none() {
-            *first = Session { answers: 0, ssid, exists: true };
+    /// Returns the place of a session's pair. A new pair takes a place that was never taken, or the
+    /// one that is idle for the longest time, but at least for `kept`. If there is none, it is
+    /// [`REST`].
+    fn place(&mut self, ssid: u16, now: Nanos, kept: Nanos) -> usize {
+        let is_of_pair = |place: &usize| self.full_at[*place] > Nanos(0) && self.ssids[*place] ^ ssid <= 1;
+        if let Some(place) = (0..STAMP_PAIRS_MAX).find(is_of_pair) {
+            return place;
         }
-        first
+        let oldest = (0..STAMP_PAIRS_MAX).min_by_key(|place| self.full_at[*place]);
+        let is_free = |place: &usize| self.full_at[*place] == Nanos(0) || self.full_at[*place].plus(kept) <= now;
+        let Some(place) = oldest.filter(is_free) else { return REST };
+        self.ssids[place] = ssid;
+        self.answers[2 * place..][..2].fill(0);
+        place
     }
 
     /// Counts a request that is answered in this half.
-    fn hear(&mut self, half: u64) {
+    fn hear(&mut self, half: u32) {
         if half != self.half {
-            self.heard = [0, if half == self.half + 1 { self.heard[0] } else { 0 }];
+            self.heard = [0, if half == self.half.wrapping_add(1) { self.heard[0] } else { 0 }];
             self.half = half;
         }
         self.heard[0] = self.heard[0].saturating_add(1);
     }
 
     /// Returns the requests of this half, which is the current one, and of the one before.
-    fn heard_at(&self, half: u64) -> u32 {
+    fn heard_at(&self, half: u32) -> u32 {
         let [newer, older] = self.heard.map(u32::from);
         match half.checked_sub(self.half) {
             Some(0) => newer + older,

@@ -29,6 +29,21 @@ pub const CLOSED: u8 = 7;
 /// # Errors
 /// The error of `getsockopt`.
 pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
+    let info = tcp_info(fd)?;
+    let rtt = Nanos(u64::from(info.tcpi_rtt) * 1_000);
+    Ok(Info { state: info.tcpi_state, rtt, retransmissions: info.tcpi_total_retrans })
+}
+
+/// Returns how many connections of a listener wait to be accepted, and how many may.
+///
+/// # Errors
+/// The error of `getsockopt`.
+pub fn backlog(fd: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    // Of a listener, these two fields have another meaning (tcp_get_info() of the kernel).
+    tcp_info(fd).map(|info| (info.tcpi_unacked, info.tcpi_sacked))
+}
+
+fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
     // SAFETY: the structure consists of integers, for which zero is a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut length = libc::socklen_t::try_from(size_of_val(&info)).map_err(io::Error::other)?;
@@ -36,11 +51,7 @@ pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
     let done = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
     };
-    if done != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    let rtt = Nanos(u64::from(info.tcpi_rtt) * 1_000);
-    Ok(Info { state: info.tcpi_state, rtt, retransmissions: info.tcpi_total_retrans })
+    if done == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A descriptor to poll, or none.

@@ -2,13 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::calls::Polled;
+use super::calls::{self, Polled};
 use crate::limits::TCP_BACKLOG;
 use crate::prober::stamp::filter;
 
@@ -17,7 +18,10 @@ const RECEIVE_BYTES: usize = 2 * 1_024;
 
 /// Why there is no listener.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for the handshakes of TCP probes: {error}")]
+#[error(
+    "cannot listen on {address} for the handshakes of TCP probes ({error}): give all agents another port with \
+     --tcp-port, or leave tcp out of --probes"
+)]
 pub struct ListenError {
     /// The address that the kernel refuses.
     pub address: SocketAddr,
@@ -85,6 +89,11 @@ impl Listener {
         Polled::of(&self.socket)
     }
 
+    /// Whether as many connections wait as may.
+    pub fn is_full(&self) -> bool {
+        calls::backlog(self.socket.as_fd()).is_ok_and(|(waiting, most)| waiting >= most)
+    }
+
     /// Accepts and closes what waits, up to so many connections. Returns their number.
     pub fn accept(&mut self, most: usize) -> usize {
         for accepted in 0..most {
@@ -107,14 +116,9 @@ impl Listener {
 
     /// Makes the kernel drop what arrives from other addresses than these.
     pub fn admit(&mut self, members: &[IpAddr]) {
-        let mut members: Vec<IpAddr> =
-            members.iter().copied().filter(|member| member.is_ipv6() == self.address.is_ipv6()).collect();
+        let mut members = members.to_vec();
         members.sort_unstable();
-        let v4 = members.iter().filter_map(|member| if let IpAddr::V4(v4) = member { Some(*v4) } else { None });
-        let v6 = members.iter().filter_map(|member| if let IpAddr::V6(v6) = member { Some(*v6) } else { None });
-        let program = |ranges_max| {
-            if self.address.is_ipv6() { filter::v6(v6.clone(), ranges_max) } else { filter::v4(v4.clone(), ranges_max) }
-        };
+        let program = |ranges_max| filter::of_family(self.address.is_ipv6(), &members, ranges_max);
         let attached = filter::attach(program, |program| self.socket.attach_filter(program));
         if let Err(error) = attached
             && !std::mem::replace(&mut self.logged, true)

@@ -24,8 +24,10 @@ pub struct Sockets {
     handshakes: Box<[Option<Socket>; TCP_HANDSHAKES_MAX]>,
     /// No place at or after this one is taken.
     pub(super) end: usize,
-    listeners: [Option<Listener>; 2],
+    pub(super) listeners: [Option<Listener>; 2],
     sources: Sources,
+    /// Whether a listener had no more room for connections.
+    overran: bool,
     /// Whether an error of poll(2) was logged: it is retried at every turn.
     logged: bool,
 }
@@ -51,7 +53,13 @@ impl Sockets {
     /// Makes the wire of a process that only probes.
     pub fn without_listener() -> Self {
         let handshakes = Box::new([const { None }; TCP_HANDSHAKES_MAX]);
-        Self { handshakes, end: 0, listeners: [None, None], sources: Sources::default(), logged: false }
+        Self { handshakes, end: 0, listeners: [None, None], sources: Sources::default(), overran: false, logged: false }
+    }
+
+    /// Returns whether a listener was found without room for a further connection since the last
+    /// call. The kernel drops handshakes then.
+    pub const fn overran(&mut self) -> bool {
+        std::mem::replace(&mut self.overran, false)
     }
 
     /// Returns the addresses of the listeners, for the log.
@@ -116,8 +124,15 @@ impl Wire for Sockets {
                 found(place, outcome);
             }
         }
-        let ready = self.listeners.iter_mut().zip(listeners).filter(|(_, polled)| polled.is_ready());
-        ready.filter_map(|(listener, _)| listener.as_mut()).map(|listener| listener.accept(accepts)).sum()
+        let Self { listeners: own, overran, .. } = self;
+        let ready = own.iter_mut().zip(listeners).filter(|(_, polled)| polled.is_ready());
+        let ready = ready.filter_map(|(listener, _)| listener.as_mut());
+        ready
+            .map(|listener| {
+                *overran |= listener.is_full();
+                listener.accept(accepts)
+            })
+            .sum()
     }
 
     fn is_refused(&mut self, place: Place) -> bool {

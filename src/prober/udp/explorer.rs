@@ -46,7 +46,8 @@ type Known = (Kind, (SlotId, Flow, u32));
 #[derive(Debug)]
 pub struct Explorer {
     codec: Codec,
-    ssid: u16,
+    /// Session of its packets: that of the probes with the last bit inverted.
+    pub(super) ssid: u16,
     /// Port of the reflectors.
     port: u16,
     /// When the last turn began, which is later than all that it has read.

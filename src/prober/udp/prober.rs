@@ -17,12 +17,12 @@ use super::link::Link;
 use super::outbox::Outbox;
 use super::reflecting::Reflecting;
 use super::wire::{Delivery, Flow, UdpWire};
-use crate::limits::{DWELL_MAX, FLOWS_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
+use crate::limits::{DWELL_MAX, FLOWS_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX, SENDER_FILTER_RANGES_MAX};
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::prober::mmsg::BATCH;
 use crate::prober::packet::Codec;
 use crate::prober::reading::Reading;
-use crate::prober::stamp::ErrorEstimate;
+use crate::prober::stamp::{ErrorEstimate, filter};
 use crate::prober::turn::{BATCH_UNSTAMPED, LOSS_SLACK, STANDSTILL, STANDSTILL_READS_MAX, room};
 use crate::prober::{Clock, Engine, Event, Schedule, Sink};
 use crate::sys::region::List;
@@ -104,12 +104,13 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         Self {
             wire,
             clock,
-            outbox: Outbox::new(codec.identifier().max(1)),
+            // Neither this nor the SSID that differs in the last bit may be 0.
+            outbox: Outbox::new(codec.identifier().max(2)),
             codec,
             engine,
             schedule,
             links: List::new(PEER_SLOTS_MAX),
-            reflecting: Reflecting::new(settings.port, now),
+            reflecting: Reflecting::new(settings.port, settings.interval, now),
             extras: Vec::with_capacity(EXTRAS_MAX),
             port: settings.port,
             flows: settings.flows.clamp(1, FLOWS_MAX),
@@ -141,8 +142,9 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         &mut self.reflecting
     }
 
-    /// Returns the session identifier (SSID) of our probes: random and not zero. Other packets that
-    /// a peer's reflector answers need another one, because it counts those of a session together.
+    /// Returns the session identifier (SSID) of our probes: random, and at least 2. Other packets
+    /// that a peer's reflector answers have the SSID that differs in the last bit alone. It counts
+    /// those of a session together, and those of such a pair have their own rate.
     pub const fn ssid(&self) -> u16 {
         self.outbox.ssid()
     }
@@ -159,11 +161,20 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     }
 
     /// Sets which addresses are answered: those of the members of the mesh. The kernel drops the
-    /// requests of others. Returns whether all had room.
+    /// requests of others, and what comes to our flows from elsewhere than the reflectors of our
+    /// peers. Returns whether all had room.
     pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
         let reflector = &mut self.reflecting.reflector;
         let had_room = reflector.set_members(members);
         self.wire.admit(&|over_ipv6, ranges_max| reflector.filter(over_ipv6, ranges_max));
+        let slots = (0..self.room).map(SlotId::at);
+        let mut peers: Vec<IpAddr> = slots.filter_map(|slot| self.engine.address(slot)).collect();
+        peers.sort_unstable();
+        let port = self.port;
+        self.wire.admit_answers(&|over_ipv6, ranges_max| {
+            let ranges_max = ranges_max.min(SENDER_FILTER_RANGES_MAX);
+            filter::from_port(port, filter::of_family(over_ipv6, &peers, ranges_max))
+        });
         had_room
     }
 
@@ -327,7 +338,8 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     /// Does a turn of an explorer, after a turn of ours that has read everything. `as_of` is a time
     /// before that turn. `mtu` returns the MTU of the route to an address.
     pub fn explore(&mut self, explorer: &mut Explorer, as_of: Nanos, mtu: impl Fn(IpAddr) -> u32) {
-        let Self { wire, clock, engine, .. } = self;
+        let Self { wire, clock, engine, outbox, .. } = self;
+        explorer.ssid = outbox.ssid() ^ 1;
         if !self.finishing {
             explorer.turn(wire, clock, as_of, |slot| engine.address(slot), mtu);
         }

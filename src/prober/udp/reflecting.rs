@@ -59,9 +59,9 @@ pub struct Reflecting {
 
 impl Reflecting {
     /// Makes a reflector without members.
-    pub(super) fn new(port: u16, now: Nanos) -> Self {
+    pub(super) fn new(port: u16, interval: Nanos, now: Nanos) -> Self {
         Self {
-            reflector: Reflector::new(port, now),
+            reflector: Reflector::new(port, now).for_interval(interval),
             error: ErrorEstimate::UNKNOWN,
             answers: vec![[0; STAMP_ANSWER_BYTES_MAX]; BATCH].into_boxed_slice(),
             written: Vec::with_capacity(BATCH),

@@ -20,6 +20,7 @@ use crate::peers::Family;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
 use crate::prober::mmsg::{self, BATCH, Batch, Queue};
+use crate::prober::options::ReceiveQueue;
 use crate::prober::socket::reason;
 use crate::prober::stamp::filter;
 use crate::prober::{Clock, SendError, Sources, options};
@@ -61,7 +62,8 @@ const fn reflector_bit(family: usize) -> usize {
 struct Sender {
     fd: OwnedFd,
     port: u16,
-    /// Number of packets that the kernel had dropped when it was asked last.
+    /// Number of packets that the kernel had dropped when it was asked last. It counts what the
+    /// filter drops, too.
     drops: u32,
 }
 
@@ -76,8 +78,10 @@ pub struct UdpSockets {
     reflectors: [Option<Sender>; FAMILIES],
     epoll: Watched,
     ready: Ready,
-    /// The sockets that had something to read since [`UdpSockets::drops`].
-    was_ready: u64,
+    /// Number of packets that were dropped because the queue of a sender was full.
+    drops: u64,
+    /// Whether requests were dropped because the queue of a reflector was full.
+    overran: bool,
     arrivals: Batch<ARRIVAL_WORDS>,
     errors: Batch<ERROR_WORDS>,
     /// The real-time clock of what the senders have read, and of what the reflectors have.
@@ -114,7 +118,8 @@ impl UdpSockets {
             reflectors,
             epoll: Watched::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
             ready: Ready::default(),
-            was_ready: 0,
+            drops: 0,
+            overran: false,
             arrivals: Batch::new(DATAGRAM_BYTES),
             errors: Batch::new(DEPARTURE_BYTES),
             times: [RealTime::new(clock), RealTime::new(clock)],
@@ -161,20 +166,18 @@ impl UdpSockets {
     }
 
     /// Returns the number of packets that the kernel has dropped so far because the queue of a flow
-    /// was full. The reflector is left out: what its filter drops would count. Only a socket that
-    /// had something to read can have dropped more, so the kernel is asked about no other.
-    pub fn drops(&mut self) -> u64 {
-        let asked = std::mem::take(&mut self.was_ready);
-        let mut drops = 0;
-        for (family, senders) in self.senders.iter_mut().enumerate() {
-            for (flow, sender) in senders.iter_mut().enumerate() {
-                if asked >> sender_bit(family, flow) & 1 == 1 {
-                    sender.drops = options::drops(sender.fd.as_fd());
-                }
-                drops += u64::from(sender.drops);
-            }
-        }
-        drops
+    /// was full. The reflector is left out: what it has not read is a loss that its peer counts.
+    ///
+    /// The kernel counts what a filter drops in the same way. So only drops that are found beside a
+    /// full queue count, and no more of them than were read from it.
+    pub const fn drops(&self) -> u64 {
+        self.drops
+    }
+
+    /// Returns whether the kernel has dropped requests since the last call because the queue of a
+    /// reflector was full.
+    pub const fn overran(&mut self) -> bool {
+        std::mem::replace(&mut self.overran, false)
     }
 
     /// Waits until there is something to read, if that must wake the thread (see
@@ -200,13 +203,22 @@ impl UdpSockets {
             // Interrupted, or out of memory: it is as if every socket had something.
             Err(_) => self.ready = Ready { arrivals: u64::MAX, errors: u64::MAX },
         }
-        self.was_ready |= self.ready.arrivals;
     }
 
     fn log_failure(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.logged, true) {
             log::warn!("cannot read a UDP socket, so its probes count as lost: {error}");
         }
+    }
+}
+
+impl Sender {
+    /// Returns how many packets were dropped since the last call, if the queue is so full that it
+    /// may have been for want of room. A part of it was just read.
+    fn overflow(&mut self) -> usize {
+        let ReceiveQueue { used, limit, drops } = options::receive_queue(self.fd.as_fd());
+        let dropped = drops.wrapping_sub(std::mem::replace(&mut self.drops, drops));
+        if used >= limit / 2 { dropped as usize } else { 0 }
     }
 }
 
@@ -217,6 +229,10 @@ struct Reader<'a> {
     real_time: &'a mut RealTime,
     clock: &'a dyn Clock,
     stamped: &'a mut bool,
+    /// Packets that a full queue has dropped.
+    drops: &'a mut u64,
+    /// Whether the full queue of a reflector has dropped any.
+    overran: &'a mut bool,
     /// Batches left to read.
     reads: usize,
 }
@@ -225,12 +241,13 @@ impl Reader<'_> {
     /// Delivers what a sender has. Returns whether nothing is left.
     fn sender(
         &mut self,
-        sender: &Sender,
+        sender: &mut Sender,
         flow: Flow,
         has_arrivals: bool,
         deliver: &mut dyn FnMut(Delivery<'_>),
     ) -> io::Result<bool> {
         let (mut failed, mut any) = (None, false);
+        let mut dropped = 0;
         let mut wanted = has_arrivals;
         while self.reads > 0 {
             // Arrivals are read first and departures second, but departures are delivered first: a
@@ -249,6 +266,12 @@ impl Reader<'_> {
                 }
             };
             any |= arrived > 0;
+            if arrived == BATCH && dropped == 0 {
+                dropped = sender.overflow();
+            }
+            let counted = dropped.min(arrived);
+            dropped -= counted;
+            *self.drops += counted as u64;
             let now = self.real_time.check(self.clock);
             for packet in self.arrivals.packets().take(arrived) {
                 *self.stamped = packet.stamp.is_some();
@@ -301,7 +324,7 @@ impl Reader<'_> {
     /// nothing is left. Few answers are stamped as they leave, so mostly there are no departures.
     fn reflector(
         &mut self,
-        reflector: &Sender,
+        reflector: &mut Sender,
         has_departures: bool,
         deliver: &mut dyn FnMut(Delivery<'_>),
     ) -> io::Result<bool> {
@@ -312,6 +335,7 @@ impl Reader<'_> {
             deliver(Delivery::Answered(packet.bytes, self.real_time.moment(packet.stamp, now)));
         }
         let arrived = self.arrivals.receive(reflector.fd.as_fd(), Queue::Arrivals)?;
+        *self.overran |= arrived == BATCH && reflector.overflow() > 0;
         let now = self.real_time.check(self.clock);
         for packet in self.arrivals.packets().take(arrived) {
             *self.stamped = packet.stamp.is_some();
@@ -342,6 +366,17 @@ impl UdpWire for UdpSockets {
             let attach = |program: &[SockFilter]| SockRef::from(&reflector.fd).attach_filter(program);
             if let Err(error) = filter::attach(|ranges| program(over_ipv6, ranges), attach) {
                 log::warn!("cannot filter the requests of strangers, which are refused one by one: {error}");
+            }
+        }
+    }
+
+    fn admit_answers(&mut self, program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {
+        for (over_ipv6, senders) in [false, true].into_iter().zip(&self.senders) {
+            let attach = |program: &[SockFilter]| {
+                senders.iter().try_for_each(|sender| SockRef::from(&sender.fd).attach_filter(program))
+            };
+            if let Err(error) = filter::attach(|ranges| program(over_ipv6, ranges), attach) {
+                log::warn!("cannot filter what strangers send to the ports of UDP probes: {error}");
             }
         }
     }
@@ -388,9 +423,9 @@ impl UdpWire for UdpSockets {
         for _ in 0..2 {
             let steps = self.times[0].steps();
             self.look();
-            let Self { senders, arrivals, errors, times: [real_time, _], stamped, ready, .. } = self;
-            let mut reader = Reader { arrivals, errors, real_time, clock, stamped, reads };
-            for (family, senders) in senders.iter().enumerate() {
+            let Self { senders, arrivals, errors, times: [real_time, _], stamped, ready, drops, overran, .. } = self;
+            let mut reader = Reader { arrivals, errors, real_time, clock, stamped, drops, overran, reads };
+            for (family, senders) in senders.iter_mut().enumerate() {
                 for (flow, sender) in (0..).zip(senders) {
                     let bit = 1 << sender_bit(family, usize::from(flow));
                     if (ready.arrivals | ready.errors) & bit == 0 {
@@ -422,12 +457,12 @@ impl UdpWire for UdpSockets {
 
     fn requests(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         let (mut drained, mut failed) = (true, None);
-        let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, .. } = self;
+        let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, drops, overran, .. } = self;
         let steps = real_time.steps();
-        let mut reader = Reader { arrivals, errors, real_time, clock, stamped, reads: 1 };
-        for (family, reflector) in reflectors.iter().enumerate() {
+        let mut reader = Reader { arrivals, errors, real_time, clock, stamped, drops, overran, reads: 1 };
+        for (family, reflector) in reflectors.iter_mut().enumerate() {
             let bit = 1 << reflector_bit(family);
-            let Some(reflector) = reflector.as_ref().filter(|_| (ready.arrivals | ready.errors) & bit != 0) else {
+            let Some(reflector) = reflector.as_mut().filter(|_| (ready.arrivals | ready.errors) & bit != 0) else {
                 continue;
             };
             match reader.reflector(reflector, ready.errors & bit != 0, deliver) {

@@ -105,6 +105,8 @@ pub trait UdpWire {
     /// Makes the kernel drop all requests that do not pass a filter. It has a program for each
     /// family and number of ranges ([`crate::prober::stamp::filter`]).
     fn admit(&mut self, _program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {}
+    /// Makes the kernel drop all answers to our flows that do not pass a filter, in the same way.
+    fn admit_answers(&mut self, _program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {}
     /// Sets whether turns are so frequent that packets between them need not wake the thread.
     fn attend(&mut self, _turns_are_frequent: bool) {}
     /// Sends the datagrams in order and reports the result of each by its index. Never blocks.

@@ -221,6 +221,22 @@ fn the_ipv6_wildcard_is_both_families_on_one_port() {
 }
 
 #[test]
+fn a_listener_says_that_it_had_no_more_room() {
+    let mut sockets = Sockets::listen((host(81), 0).into()).unwrap();
+    let to = sockets.addresses().next().unwrap();
+    // One that is reset by its source stays in the queue until it is accepted.
+    drop(TcpStream::connect(to).unwrap());
+    while sockets.read(64, &mut |_, _| {}) == 0 {}
+    assert!(!sockets.overran(), "one is no flood");
+    let is_full = |sockets: &Sockets| sockets.listeners[0].as_ref().unwrap().is_full();
+    while !is_full(&sockets) {
+        drop(TcpStream::connect(to).unwrap());
+    }
+    while sockets.read(64, &mut |_, _| {}) > 0 {}
+    assert!(sockets.overran() && !sockets.overran());
+}
+
+#[test]
 fn all_places_are_used_and_freed_again() {
     let mut sockets = Sockets::listen((host(80), 0).into()).unwrap();
     let to = sockets.addresses().next().unwrap();

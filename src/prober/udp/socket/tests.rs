@@ -211,3 +211,73 @@ fn what_arrives_wakes_the_thread_only_if_turns_are_rare() {
         read_until(&mut wire, |it| matches!(it, Seen::Request(..)));
     }
 }
+
+#[test]
+fn a_flood_of_strangers_fills_no_queue_and_one_of_a_member_is_counted() {
+    const FLOOD: u64 = 5_000;
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let mut wire = open("127.0.0.1:0");
+    let member = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = member.local_addr().unwrap().port();
+    let stranger = UdpSocket::bind(("127.0.0.2", port)).unwrap();
+    // Room for a few hundred packets, whatever the default of this host is.
+    SockRef::from(&wire.senders[0][0].fd).set_recv_buffer_size(100 * 1_024).unwrap();
+    wire.admit_answers(&|over_ipv6, ranges_max| {
+        filter::from_port(port, filter::of_family(over_ipv6, &[Ipv4Addr::LOCALHOST.into()], ranges_max))
+    });
+    let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), wire.source_port(Flow(0), false).unwrap());
+    let flood = |wire: &mut UdpSockets, from: &UdpSocket| {
+        for _ in 0..FLOOD {
+            from.send_to(b"flood", to).unwrap();
+        }
+        // After the flood, a member is heard.
+        let end = Instant::now() + Duration::from_mins(1);
+        let (mut arrived, mut last) = (0, false);
+        while !last {
+            assert!(Instant::now() < end);
+            member.send_to(b"last", to).unwrap();
+            wire.receive(&MonotonicClock, &mut |delivery| {
+                let Delivery::Arrival(_, datagram) = delivery else { return };
+                last |= datagram.bytes == b"last";
+                arrived += u64::from(datagram.bytes == b"flood");
+            });
+        }
+        (arrived, wire.drops())
+    };
+    assert_eq!(flood(&mut wire, &stranger), (0, 0));
+    let (arrived, drops) = flood(&mut wire, &member);
+    assert!(arrived < FLOOD && (1..=arrived + 1).contains(&drops), "{drops} beside {arrived}");
+}
+
+#[test]
+fn a_reflector_says_that_its_queue_was_full_of_what_members_sent() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let mut wire = open("127.0.0.1:0");
+    let member = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+    SockRef::from(&wire.reflectors[0].as_ref().unwrap().fd).set_recv_buffer_size(100 * 1_024).unwrap();
+    wire.admit(&|over_ipv6, ranges_max| filter::of_family(over_ipv6, &[Ipv4Addr::LOCALHOST.into()], ranges_max));
+    let to = (Ipv4Addr::LOCALHOST, wire.reflector_port());
+    for (from, overran) in [(&stranger, false), (&member, true), (&stranger, false)] {
+        for _ in 0..5_000 {
+            from.send_to(b"flood", to).unwrap();
+        }
+        // More than one batch, so that the queue is looked at.
+        for _ in 0..2 * BATCH {
+            member.send_to(b"last", to).unwrap();
+        }
+        let end = Instant::now() + Duration::from_mins(1);
+        let mut last = false;
+        while !last {
+            assert!(Instant::now() < end);
+            member.send_to(b"last", to).unwrap();
+            wire.receive(&MonotonicClock, &mut |_| {});
+            while !wire.requests(&MonotonicClock, &mut |delivery| {
+                last |= matches!(delivery, Delivery::Request(datagram) if datagram.bytes == b"last");
+            }) {}
+        }
+        assert_eq!((wire.overran(), wire.overran(), wire.drops()), (overran, false, 0));
+    }
+}
