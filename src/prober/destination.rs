@@ -10,7 +10,7 @@ use super::flights::Generation;
 pub struct Destination {
     address: IpAddr,
     listing: Listing,
-    /// Number of further probes whose silence is excused, because the peer may not listen yet.
+    /// Number of further excuses for the silence of the peer, because it may not listen yet.
     pub excuses: u8,
     /// The peer's current generation. It changes when the peer moves, leaves
     /// or begins to terminate.
@@ -86,10 +86,13 @@ impl Destination {
         self.listing == Listing::Terminating
     }
 
-    /// Uses up one excuse. Returns whether there was one.
-    pub const fn excuse_silence(&mut self) -> bool {
+    /// Returns whether there is an excuse. One of so many calls uses it up, by the sequence numbers
+    /// of the probes.
+    pub const fn excuse_silence(&mut self, per_excuse: u16) -> bool {
         let is_excused = self.excuses > 0;
-        self.excuses = self.excuses.saturating_sub(1);
+        if self.sequence.is_multiple_of(per_excuse) {
+            self.excuses = self.excuses.saturating_sub(1);
+        }
         is_excused
     }
 

@@ -37,8 +37,11 @@ pub struct Engine {
     destinations: List<Destination>,
     flights: Flights,
     doubts: Doubts,
-    /// Number of probes whose silence is excused when a peer begins at an address.
-    silence: u8,
+    /// Number of excuses that a peer has when it begins at an address.
+    excuses: u8,
+    /// Number of probes that an excuse covers. It is more than one at short intervals, because a
+    /// destination has only 8 bits for its excuses.
+    per_excuse: u16,
 }
 
 impl Engine {
@@ -57,7 +60,7 @@ impl Engine {
         let in_flight = timeout.plus(dwell).0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
         let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64, tagged));
-        Self { timeout, dwell, per_peer, destinations, flights, doubts: Doubts::new(doubts), silence: 0 }
+        Self { timeout, dwell, per_peer, destinations, flights, doubts: Doubts::new(doubts), excuses: 0, per_excuse: 1 }
     }
 
     /// Makes it excuse that a peer leaves the probes of its first `silence` at an address
@@ -68,7 +71,10 @@ impl Engine {
     /// begins to probe. A new pod also has its address before its agent listens.
     #[must_use]
     pub fn excusing(mut self, silence: Nanos, interval: Nanos) -> Self {
-        self.silence = u8::try_from(silence.0.div_ceil(interval.0.max(1))).unwrap_or(u8::MAX);
+        let probes = silence.0.div_ceil(interval.0.max(1));
+        let per_excuse = probes.div_ceil(u8::MAX.into()).max(1);
+        self.per_excuse = u16::try_from(per_excuse).unwrap_or(u16::MAX);
+        self.excuses = u8::try_from(probes.div_ceil(per_excuse)).unwrap_or(u8::MAX);
         self
     }
 
@@ -131,7 +137,7 @@ impl Engine {
 
     fn excuse(&mut self, slot: SlotId) {
         if let Some(peer) = self.destinations.get_mut(slot.index()) {
-            peer.excuses = self.silence;
+            peer.excuses = self.excuses;
         }
     }
 
@@ -340,7 +346,7 @@ impl Engine {
             if !flight.terminating && flight.generation == generation {
                 let peer = &mut self.destinations[flight.slot.index()];
                 // Its peer has not answered at its address yet.
-                if peer.excuse_silence() {
+                if peer.excuse_silence(self.per_excuse) {
                     self.flights.set(number, State::GivenUp);
                     peer.withdraw_sent(1);
                     return Some((flight.slot, Event::Terminating { answered: false }));

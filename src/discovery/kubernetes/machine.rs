@@ -379,11 +379,12 @@ impl Machine {
     /// [`Machine::answer`] returns it once the doubt is settled. Returns false if there
     /// are too many doubts.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) -> bool {
-        if self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
+        let is_new = !self.doubts.contains(&address);
+        if is_new && self.doubts.len() == usize::from(limits::DOUBTS_MAX) {
             return false;
         }
         self.store.doubt(address, now);
-        if !self.doubts.contains(&address) {
+        if is_new {
             self.doubts.push(address);
         }
         true

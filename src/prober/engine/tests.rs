@@ -268,3 +268,30 @@ fn a_peer_that_was_silent_for_half_of_all_sequence_numbers_is_not_reordered() {
     let back = send(&mut e, 40_000_000);
     assert_eq!(e.reply(back, PEER, read(40_000_001)), one(received(at(1), false, back)));
 }
+
+#[test]
+fn a_new_peer_may_be_silent_for_as_long_at_any_interval() {
+    for (interval, per_excuse) in [(10, 12), (100, 2), (1_000, 1), (60_000, 1)] {
+        let [step, silence] = [interval, 30_000].map(Nanos::from_millis);
+        let mut engine = Engine::new(SECOND, step, false).excusing(silence, step);
+        engine.reserve(1);
+        engine.apply(Change::Join { slot: SLOT });
+        aim_at(&mut engine, PEER, false);
+        let (mut excused, mut lost) = (0, 0);
+        for n in 0..4_000 {
+            send(&mut engine, n * interval);
+            while let Some((_, event)) = engine.expire(at(n * interval)) {
+                match event {
+                    Event::Lost => lost += 1,
+                    Event::Terminating { answered: false } => {
+                        assert_eq!(lost, 0, "{interval} ms");
+                        excused += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        let expected = 30_000_u64.div_ceil(interval);
+        assert!((expected..=expected + 2 * per_excuse).contains(&excused) && lost > 0, "{interval} ms: {excused}");
+    }
+}
