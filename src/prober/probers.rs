@@ -105,8 +105,8 @@ impl Probers {
         }
     }
 
-    /// Tells who is a member of the mesh: only members are answered. `members` are in ascending
-    /// order.
+    /// Sets the members of the mesh: only they are answered. `members` are in ascending order. Call
+    /// it after the changes of a list.
     pub fn set_members(&mut self, members: &[IpAddr]) {
         if let Some(udp) = &mut self.udp
             && !udp.set_members(members.iter().copied())

@@ -162,7 +162,8 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
 
     /// Sets which addresses are answered: those of the members of the mesh. The kernel drops the
     /// requests of others, and what comes to our flows from elsewhere than the reflectors of our
-    /// peers. Returns whether all had room.
+    /// peers. Call it after the changes of a list, which say where these are. Returns whether all
+    /// had room.
     pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
         let reflector = &mut self.reflecting.reflector;
         let had_room = reflector.set_members(members);

@@ -23,13 +23,13 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     };
     let mut prober = UdpProber::new(sockets, MonotonicClock, &settings);
     let here = IpAddr::from(Ipv4Addr::LOCALHOST);
+    prober.apply(Change::Join { slot: slot(0) });
+    let (zone, network, terminating) = (ZoneId::UNKNOWN, Network::Pod, false);
+    prober.apply(Change::Probe { slot: slot(0), address: here, zone, network, terminating });
     prober.set_members([here].into_iter());
     // The filter drops a stranger on the same host, so the reflector never sees it.
     let stranger = std::net::UdpSocket::bind("127.0.0.2:0").unwrap();
     stranger.send_to(&[0; 72], (Ipv4Addr::LOCALHOST, settings.port)).unwrap();
-    prober.apply(Change::Join { slot: slot(0) });
-    let (zone, network, terminating) = (ZoneId::UNKNOWN, Network::Pod, false);
-    prober.apply(Change::Probe { slot: slot(0), address: here, zone, network, terminating });
     let (mut log, end) = (Log::default(), Instant::now() + Duration::from_mins(1));
     let of_kernel = |log: &Log| log.received().iter().filter(|(_, stamp)| *stamp == Stamp::Kernel).count();
     // The kernel starts to stamp a moment after it is asked to.
