@@ -78,10 +78,7 @@ pub struct UdpSockets {
     reflectors: [Option<Sender>; FAMILIES],
     epoll: Watched,
     ready: Ready,
-    /// Number of packets that were dropped because the queue of a sender was full.
-    drops: u64,
-    /// Whether requests were dropped because the queue of a reflector was full.
-    overran: bool,
+    overflows: Overflows,
     arrivals: Batch<ARRIVAL_WORDS>,
     errors: Batch<ERROR_WORDS>,
     /// The real-time clock of what the senders have read, and of what the reflectors have.
@@ -118,8 +115,7 @@ impl UdpSockets {
             reflectors,
             epoll: Watched::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
             ready: Ready::default(),
-            drops: 0,
-            overran: false,
+            overflows: Overflows::default(),
             arrivals: Batch::new(DATAGRAM_BYTES),
             errors: Batch::new(DEPARTURE_BYTES),
             times: [RealTime::new(clock), RealTime::new(clock)],
@@ -171,13 +167,13 @@ impl UdpSockets {
     /// The kernel counts what a filter drops in the same way. So only drops that are found beside a
     /// full queue count, and no more of them than were read from it.
     pub const fn drops(&self) -> u64 {
-        self.drops
+        self.overflows.answers
     }
 
     /// Returns whether the kernel has dropped requests since the last call because the queue of a
     /// reflector was full.
     pub const fn overran(&mut self) -> bool {
-        std::mem::replace(&mut self.overran, false)
+        std::mem::replace(&mut self.overflows.requests, false)
     }
 
     /// Waits until there is something to read, if that must wake the thread (see
@@ -222,6 +218,15 @@ impl Sender {
     }
 }
 
+/// What the kernel has dropped because a queue was full.
+#[derive(Clone, Copy, Debug, Default)]
+struct Overflows {
+    /// Number of packets that came to senders.
+    answers: u64,
+    /// Whether requests to a reflector were dropped since [`UdpSockets::overran`].
+    requests: bool,
+}
+
 /// What one call reads with.
 struct Reader<'a> {
     arrivals: &'a mut Batch<ARRIVAL_WORDS>,
@@ -229,10 +234,7 @@ struct Reader<'a> {
     real_time: &'a mut RealTime,
     clock: &'a dyn Clock,
     stamped: &'a mut bool,
-    /// Packets that a full queue has dropped.
-    drops: &'a mut u64,
-    /// Whether the full queue of a reflector has dropped any.
-    overran: &'a mut bool,
+    overflows: &'a mut Overflows,
     /// Batches left to read.
     reads: usize,
 }
@@ -271,7 +273,7 @@ impl Reader<'_> {
             }
             let counted = dropped.min(arrived);
             dropped -= counted;
-            *self.drops += counted as u64;
+            self.overflows.answers += counted as u64;
             let now = self.real_time.check(self.clock);
             for packet in self.arrivals.packets().take(arrived) {
                 *self.stamped = packet.stamp.is_some();
@@ -335,7 +337,7 @@ impl Reader<'_> {
             deliver(Delivery::Answered(packet.bytes, self.real_time.moment(packet.stamp, now)));
         }
         let arrived = self.arrivals.receive(reflector.fd.as_fd(), Queue::Arrivals)?;
-        *self.overran |= arrived == BATCH && reflector.overflow() > 0;
+        self.overflows.requests |= arrived == BATCH && reflector.overflow() > 0;
         let now = self.real_time.check(self.clock);
         for packet in self.arrivals.packets().take(arrived) {
             *self.stamped = packet.stamp.is_some();
@@ -423,8 +425,8 @@ impl UdpWire for UdpSockets {
         for _ in 0..2 {
             let steps = self.times[0].steps();
             self.look();
-            let Self { senders, arrivals, errors, times: [real_time, _], stamped, ready, drops, overran, .. } = self;
-            let mut reader = Reader { arrivals, errors, real_time, clock, stamped, drops, overran, reads };
+            let Self { senders, arrivals, errors, times: [real_time, _], stamped, ready, overflows, .. } = self;
+            let mut reader = Reader { arrivals, errors, real_time, clock, stamped, overflows, reads };
             for (family, senders) in senders.iter_mut().enumerate() {
                 for (flow, sender) in (0..).zip(senders) {
                     let bit = 1 << sender_bit(family, usize::from(flow));
@@ -457,9 +459,9 @@ impl UdpWire for UdpSockets {
 
     fn requests(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         let (mut drained, mut failed) = (true, None);
-        let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, drops, overran, .. } = self;
+        let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, overflows, .. } = self;
         let steps = real_time.steps();
-        let mut reader = Reader { arrivals, errors, real_time, clock, stamped, drops, overran, reads: 1 };
+        let mut reader = Reader { arrivals, errors, real_time, clock, stamped, overflows, reads: 1 };
         for (family, reflector) in reflectors.iter_mut().enumerate() {
             let bit = 1 << reflector_bit(family);
             let Some(reflector) = reflector.as_mut().filter(|_| (ready.arrivals | ready.errors) & bit != 0) else {
