@@ -242,8 +242,13 @@ pub const PID_MAX: u64 = 4_194_304;
 
 /// Agents that are asked: the largest supported Kubernetes cluster.
 pub const AGENTS_MAX: usize = 5_000;
-/// Bytes of one report, `/api/v1/peers`: 16,384 peers with names of usual length.
-pub const REPORT_BYTES_MAX: usize = 8 << 20;
+/// Objects of one report, `/api/v1/peers`: all slots, each by three methods. 5,000 nodes of two
+/// families have 29,994 with `--max-peers 0`. Agents read a report object by object, so this takes
+/// none of their memory.
+pub const REPORT_PEERS_MAX: usize = 3 * PEER_SLOTS_MAX;
+/// Bytes of one report: as many objects, each of a fifth of the longest. That is 1 KiB. An object of
+/// UDP has less, with two names of 63 bytes and a flow that loses.
+pub const REPORT_BYTES_MAX: usize = REPORT_PEERS_MAX * REPORT_OBJECT_BYTES_MAX / 5;
 /// Bytes of one mesh: 300 reports that name 5,000 peers each, at 300 bytes.
 pub const MESH_DOCUMENT_BYTES_MAX: usize = 512 << 20;
 /// Nodes and reports that `doctor --rows` judges at most. This is ten times the largest supported

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::traces::Traces;
-use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX, PEER_SLOTS_MAX};
+use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX, PEER_SLOTS_MAX, REPORT_PEERS_MAX};
 use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Bounds, Matrix};
 use crate::mesh::split::{Object, SplitError, Splitter};
@@ -42,7 +42,7 @@ pub enum ReportError {
     #[error("a name of more than {NAME_BYTES_MAX} bytes")]
     Name,
     /// There are more peers than an agent can have.
-    #[error("more than {PEER_SLOTS_MAX} peers")]
+    #[error("more than {REPORT_PEERS_MAX} peers")]
     Peers,
     /// A peer appears twice. An agent names each node once for each network and address family.
     #[error("it names {0} twice")]
@@ -254,7 +254,7 @@ impl Reading {
 
     /// Adds a peer to the current report. `before` is the number of peers already in it.
     fn peer(&mut self, peer: &Peer<'_>, before: usize) -> Result<(), ReportError> {
-        if before == PEER_SLOTS_MAX {
+        if before == REPORT_PEERS_MAX {
             return Err(ReportError::Peers);
         }
         self.learn_owner(peer);
@@ -428,8 +428,8 @@ mod tests {
             let peers: Vec<String> = (0..peers).map(|n| format!(r#"{{"node":"p{n}"}}"#)).collect();
             format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, peers.join(","))
         };
-        Reading::default().report(0, report(PEER_SLOTS_MAX).as_bytes()).unwrap();
-        let error = Reading::default().report(0, report(PEER_SLOTS_MAX + 1).as_bytes()).unwrap_err();
+        Reading::default().report(0, report(REPORT_PEERS_MAX).as_bytes()).unwrap();
+        let error = Reading::default().report(0, report(REPORT_PEERS_MAX + 1).as_bytes()).unwrap_err();
         assert!(matches!(error, ReportError::Peers), "{error}");
 
         let mut reading = Reading::default();

@@ -150,6 +150,7 @@ pub fn peer<'a>(
             rtt_p99_seconds: recent.rtt_p99_seconds,
             lost_there: ways.map(|ways| ways.lost_there),
             lost_back: ways.map(|ways| ways.lost_back),
+            refused: method == Method::Tcp && statistics.is_refused(slot),
         },
         ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutes {
             seconds: it.seconds.into(),
@@ -212,7 +213,7 @@ mod tests {
     use std::net::{IpAddr, Ipv6Addr};
 
     use super::*;
-    use crate::limits::{NAME_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
+    use crate::limits::{NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX, REPORT_PEERS_MAX};
     use crate::prober::udp::trace::Comparison::DiesAfter;
     use crate::prober::udp::trace::HOPS_MAX;
     use crate::statistics::SendLag;
@@ -263,6 +264,7 @@ mod tests {
                 lost: u32::MAX,
                 lost_there: Some(u32::MAX),
                 lost_back: Some(u32::MAX),
+                refused: true,
                 rtt_p50_seconds: LONGEST,
                 rtt_p99_seconds: LONGEST,
             },
@@ -330,5 +332,11 @@ mod tests {
             // A comma, or the start of the report, surrounds each object.
             assert!(length + 32 <= REPORT_OBJECT_BYTES_MAX, "{length} of {REPORT_OBJECT_BYTES_MAX}");
         }
+        let usual = "n".repeat(63);
+        let losing = Flows { probed: u8::MAX, losing_count: 1, losing: vec![losing] };
+        let (node, zone) = (Cow::Borrowed(usual.as_str()), Cow::Borrowed(usual.as_str()));
+        let length =
+            serde_json::to_vec(&Peer { node, zone, flows: Some(losing), mtu_hole: None, ..peer }).unwrap().len();
+        assert!(length < REPORT_BYTES_MAX / REPORT_PEERS_MAX, "{length}");
     }
 }

@@ -37,7 +37,7 @@ use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
-use crate::limits::{FRAME_BYTES, PEER_SLOTS_MAX, REPORT_BYTES_MAX, REPORT_REQUESTS_MAX};
+use crate::limits::{FRAME_BYTES, REPORT_BYTES_MAX, REPORT_PEERS_MAX, REPORT_REQUESTS_MAX};
 use crate::report::{self, Missing, Peer, Source};
 
 /// Why the report of a node is missing or incomplete.
@@ -304,8 +304,8 @@ impl<'a, 'b> Row<'a, 'b> {
                 }
                 Object::Peer(text) => {
                     self.arrived += 1;
-                    if self.arrived > PEER_SLOTS_MAX {
-                        return Err(RowError::Implausible(format!("a report of more than {PEER_SLOTS_MAX} peers")));
+                    if self.arrived > REPORT_PEERS_MAX {
+                        return Err(RowError::Implausible(format!("a report of more than {REPORT_PEERS_MAX} peers")));
                     }
                     let peer: Peer<'_> = serde_json::from_slice(text)?;
                     // A report cannot add a node that discovery does not know. If another agent

@@ -22,7 +22,7 @@ pub use links::{FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHo
 pub use protocol::{Method, Protocol};
 pub use rounded::Rounded;
 
-use crate::limits::PEER_SLOTS_MAX;
+use crate::limits::REPORT_PEERS_MAX;
 
 /// The path of the report.
 pub const PATH: &str = "/api/v1/peers";
@@ -33,7 +33,7 @@ pub struct Report<'a> {
     /// The agent that measured.
     #[serde(borrow)]
     pub source: Source<'a>,
-    /// What it measured: an object for each link, at most [`PEER_SLOTS_MAX`].
+    /// What it measured: an object for each link, at most [`REPORT_PEERS_MAX`].
     #[serde(borrow, deserialize_with = "peers")]
     pub peers: Vec<Peer<'a>>,
 }
@@ -56,13 +56,13 @@ fn peers<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer<
         type Value = Vec<Peer<'a>>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(formatter, "at most {PEER_SLOTS_MAX} peers")
+            write!(formatter, "at most {REPORT_PEERS_MAX} peers")
         }
 
         fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Self::Value, S::Error> {
             let mut peers = Vec::new();
             while let Some(peer) = items.next_element()? {
-                if peers.len() == PEER_SLOTS_MAX {
+                if peers.len() == REPORT_PEERS_MAX {
                     return Err(de::Error::invalid_length(peers.len() + 1, &self));
                 }
                 peers.push(peer);
@@ -319,6 +319,9 @@ pub struct RecentPeer {
     /// Number of them whose answer was lost. The way of the others is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_back: Option<u32>,
+    /// Whether the peer refused a lost handshake: its host answers, and no agent listens. TCP only.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// Median round-trip time.
     #[serde(serialize_with = "rounded::option")]
     pub rtt_p50_seconds: Option<f64>,
@@ -438,10 +441,10 @@ mod tests {
     fn more_peers_than_an_agent_can_have_are_an_error() {
         let peer = r#"{"node":"p","sent":1,"received":1,"lost":0,"recent":{"sent":1,"lost":0}}"#;
         let report = |peers: usize| format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, vec![peer; peers].join(","));
-        let (most, more) = (report(PEER_SLOTS_MAX), report(PEER_SLOTS_MAX + 1));
-        assert_eq!(serde_json::from_str::<Report>(&most).expect("a report").peers.len(), PEER_SLOTS_MAX);
+        let (most, more) = (report(REPORT_PEERS_MAX), report(REPORT_PEERS_MAX + 1));
+        assert_eq!(serde_json::from_str::<Report>(&most).expect("a report").peers.len(), REPORT_PEERS_MAX);
         let error = serde_json::from_str::<Report>(&more).expect_err("one too many").to_string();
-        assert!(error.starts_with("invalid length 16385, expected at most 16384 peers"), "{error}");
+        assert!(error.starts_with("invalid length 49153, expected at most 49152 peers"), "{error}");
     }
 
     #[test]

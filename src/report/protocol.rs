@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::{PEER_SLOTS_MAX, REPORT_PEERS_MAX};
+
+const _: () = assert!(REPORT_PEERS_MAX == Method::ALL.len() * PEER_SLOTS_MAX);
+
 /// The protocol of the probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

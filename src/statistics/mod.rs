@@ -459,6 +459,12 @@ impl<'a> MethodStatistics<'a> {
         })
     }
 
+    /// Whether a lost handshake with the peer of a slot was refused in the recent window: its host
+    /// answers, and no agent listens.
+    pub fn is_refused(self, slot: SlotId) -> bool {
+        self.slot(slot).is_some_and(|peer| peer.is_refused(self.halves.current()))
+    }
+
     /// Reads the last hour of a slot, in steps of a minute. `None` if the slot has no hour
     /// ([`crate::limits::HOUR_PEERS_MAX`]).
     pub fn hour(self, slot: SlotId) -> Option<HourReading> {

@@ -70,7 +70,7 @@ impl Sink for MethodSink<'_> {
 
     fn refused(&mut self, slot: SlotId) {
         if let Some(peer) = self.statistics.of(self.method).slot(slot) {
-            peer.add_refused();
+            peer.set_refused(self.statistics.halves.current());
         }
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Rare {
     reordered: AtomicU32,
     corrupt: AtomicU32,
     syn_retransmissions: AtomicU32,
+    /// Number of the half of a recent window in which a handshake was last refused, plus 1; 0 is
+    /// never.
     refused: AtomicU32,
     terminating: [AtomicU32; 2],
     send_errors: [AtomicU32; REASONS],
@@ -157,8 +159,6 @@ pub struct PeerReading {
     pub corrupt: u32,
     /// Number of SYN segments of handshakes that were sent again.
     pub syn_retransmissions: u32,
-    /// Number of lost handshakes that were refused.
-    pub refused: u32,
     /// Number of probes to the peer while it was terminating: answered, not answered.
     pub terminating: [u32; 2],
     /// Number of probes that were not sent, in the order of [`SendError`].
@@ -213,9 +213,15 @@ impl PeerStatistics<'_> {
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// Counts a handshake that was refused.
-    pub(super) fn add_refused(self) {
-        bump32(&self.rare.refused);
+    /// Notes that a lost handshake was refused in this half of a recent window.
+    pub(super) fn set_refused(self, half: u32) {
+        store_if_other(&self.rare.refused, half.wrapping_add(1));
+    }
+
+    /// Whether a lost handshake was refused in this half of a recent window, or in the one before.
+    pub(super) fn is_refused(self, half: u32) -> bool {
+        let at = self.rare.refused.load(Ordering::Relaxed);
+        at != 0 && half.wrapping_add(1).wrapping_sub(at) <= 1
     }
 
     /// Returns the recent window of the slot.
@@ -273,7 +279,6 @@ impl PeerStatistics<'_> {
             reordered: small(&rare.reordered),
             corrupt: small(&rare.corrupt),
             syn_retransmissions: small(&rare.syn_retransmissions),
-            refused: small(&rare.refused),
             terminating: rare.terminating.each_ref().map(small),
             send_errors: rare.send_errors.each_ref().map(small),
             sent: hot.sent.load(Ordering::Acquire).into(),

@@ -4,7 +4,7 @@ use std::io::{BufReader, Write};
 use std::time::Duration;
 
 use kube_canary::discovery::MeshFacts;
-use kube_canary::limits::{PEER_SLOTS_MAX, REPORT_BYTES_MAX};
+use kube_canary::limits::{REPORT_BYTES_MAX, REPORT_PEERS_MAX};
 use kube_canary::mesh::Times;
 use serde_json::Value;
 
@@ -129,14 +129,14 @@ fn the_mesh_s_size_and_zones_in_a_report_do_not_count_for_others() {
 #[test]
 fn a_row_that_is_longer_than_any_or_no_text_is_named() {
     let long = |n: usize| format!("{{\"endless\":\"{}\",{},\"peers\":[]}}", "x".repeat(n), source("long"));
-    let many: Vec<String> = (0..=PEER_SLOTS_MAX).map(|n| peer(&format!("p{n}"), 0)).collect();
+    let many: Vec<String> = (0..=REPORT_PEERS_MAX).map(|n| peer(&format!("p{n}"), 0)).collect();
     let mesh = Mesh::of(&[("long", Answer::Text(long(REPORT_BYTES_MAX))), ("many", Answer::Text(row("many", &many)))]);
     let (_, document) = mesh.document();
     let mut errors = errors(&document);
     errors.sort_unstable();
     assert_eq!(
         errors,
-        [("long", "a report of more than 8388608 bytes"), ("many", "a report of more than 16384 peers")]
+        [("long", "a report of more than 50331648 bytes"), ("many", "a report of more than 49152 peers")]
     );
 }
 

@@ -17,7 +17,7 @@ use crate::faults::Faults;
 use crate::mesh::{Agent, INTERVAL, Mesh, Node, SETTLED, Socket, pairs};
 use crate::probing::{
     LONG, LinkName, Named, PORT, TCP_PORT, Total, Totals, agents, all_clean, evident, in_short, links, losses, named,
-    peers_file, picture, watch,
+    peers_file, picture, reports, watch,
 };
 use crate::rows;
 use crate::verdicts::list;
@@ -68,6 +68,8 @@ enum Fault {
     Tcp,
     /// Both of these.
     Both,
+    /// All of TCP, the reports included.
+    AllTcp,
     /// All of UDP and TCP, the reports included, by their checksums.
     Checksums,
 }
@@ -76,7 +78,7 @@ impl Fault {
     fn protocols(self) -> &'static [&'static str] {
         match self {
             Self::Udp => &["udp"],
-            Self::Tcp => &["tcp"],
+            Self::Tcp | Self::AllTcp => &["tcp"],
             Self::Both | Self::Checksums => &["udp", "tcp"],
         }
     }
@@ -89,7 +91,17 @@ impl Fault {
             Self::Udp => vec![udp],
             Self::Tcp => vec![tcp],
             Self::Both => vec![udp, tcp],
+            Self::AllTcp => vec![drop("meta l4proto tcp".into())],
             Self::Checksums => broken(packets, "hit").into(),
+        }
+    }
+
+    /// Number of reports that the agent of n1 reads during the fault.
+    fn reports(self, place: Place) -> usize {
+        match (self, place) {
+            (Self::Udp | Self::Tcp | Self::Both, _) | (_, Place::Pair) => NAMES.len(),
+            (_, Place::Node) => NAMES.len() - 1,
+            (_, Place::Everywhere) => 1,
         }
     }
 
@@ -161,17 +173,15 @@ fn is_one_verdict_per_protocol(fault: Fault, place: Place) {
         assert!(refused >= PROBES, "the kernels refuse the checksums of {refused} datagrams");
     }
     is_named(&losses(&reports), fault, place, &reports);
-    if fault == Fault::Checksums {
-        return;
-    }
-    // The agents collect the reports themselves, and come to the same verdicts.
-    let collected = until("an agent has all reports", || {
+    // The agents collect the reports themselves, and come to the same verdicts. Missing reports are
+    // no further cause.
+    let collected = until("an agent has the reports that pass", || {
         let document = agents[0].json("/api/v1/mesh");
-        if list(&document, "rows").len() == NAMES.len() { Ok(document) } else { Err(document["missing"].to_string()) }
+        let is_all = list(&document, "rows").len() == fault.reports(place);
+        if is_all { Ok(document) } else { Err(document["missing"].to_string()) }
     });
     rows::verdicts_follow(&collected);
-    let rows = list(&collected, "rows");
-    is_named(&losses(rows), fault, place, rows);
+    is_named(&in_short(list(&collected, "verdicts")), fault, place, list(&collected, "rows"));
     println!("{fault:?}, {place:?}: {:?}", in_short(list(&collected, "verdicts")));
 }
 
@@ -233,6 +243,47 @@ fn broken_checksums_at_a_node_are_a_node_verdict_each() {
 #[test]
 fn broken_checksums_everywhere_are_a_mesh_verdict_each() {
     is_one_verdict_per_protocol(Fault::Checksums, Place::Everywhere);
+}
+
+#[test]
+fn all_tcp_dropped_at_a_node_is_a_node_verdict_about_tcp_though_its_report_is_missing() {
+    is_one_verdict_per_protocol(Fault::AllTcp, Place::Node);
+}
+
+#[test]
+fn all_tcp_dropped_everywhere_is_a_mesh_verdict_about_tcp_though_one_report_is_left() {
+    is_one_verdict_per_protocol(Fault::AllTcp, Place::Everywhere);
+}
+
+/// The node answers echo requests. Its kernel completes the handshakes with a frozen agent, and
+/// refuses those with one that does not run.
+fn is_about_the_agent_alone(signal: i32) {
+    let mesh = Mesh::of(&NAMES);
+    let agents = agents(&mesh, &peers_file(&mesh), &[]);
+    all_clean(&agents, &[("icmp", 5), ("udp", 5), ("tcp", 1)]);
+    let (others, stopped) = agents.split_at(NAMES.len() - 1);
+    stopped[0].process.signal(signal);
+    let before = Totals::of(&reports(others));
+    watch(others, "the agent's probes are lost", LONG, |reports| {
+        let totals = Totals::of(&reports);
+        let is_lost = |(source, peer, protocol): &LinkName| peer == "n6" && source != "n6" && protocol == "udp";
+        let lost = totals.since(&before).filter(|(name, total)| is_lost(name) && total.lost >= PROBES).count();
+        if lost == others.len() { Ok(()) } else { Err(format!("{lost} links have lost enough")) }
+    });
+    let document = others[0].json("/api/v1/mesh");
+    let expected = BTreeSet::from([named("agent_unreachable", "n6", "")]);
+    assert_eq!(in_short(list(&document, "verdicts")), expected, "{}", document["verdicts"]);
+    stopped[0].process.signal(libc::SIGKILL);
+}
+
+#[test]
+fn a_frozen_agent_is_no_fault_of_udp_or_tcp() {
+    is_about_the_agent_alone(libc::SIGSTOP);
+}
+
+#[test]
+fn a_killed_agent_is_no_fault_of_udp_or_tcp() {
+    is_about_the_agent_alone(libc::SIGKILL);
 }
 
 /// The labels of both families.

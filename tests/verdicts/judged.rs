@@ -143,7 +143,11 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
             kind == Kind::ZonePair && !loss && is_pair(subject, &zone_name(a), &zone_name(b))
         }
         Fault::SlowMesh { .. } => kind == Kind::Mesh && !loss && subject == "*",
-        Fault::SaysSlow { .. } | Fault::Young { .. } | Fault::Restarted { .. } | Fault::Older { .. } => false,
+        Fault::SaysSlow { .. }
+        | Fault::Young { .. }
+        | Fault::Restarted { .. }
+        | Fault::Frozen { .. }
+        | Fault::Older { .. } => false,
         Fault::Starved { node, .. } => kind == Kind::AgentStarved && subject == name(node),
         Fault::NoRow { node } => kind == Kind::AgentUnreachable && subject == name(node),
     }
@@ -221,8 +225,13 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
         | Fault::DomainInside { rate, .. } => round_trip(rate, rate) >= NODE_MUST,
         // Its node may be the cause.
         Fault::NoRow { node } => {
-            let dead = plan.faults.iter().any(|fault| matches!(fault, Fault::Node { node: bad, .. } if *bad == node));
-            !dead
+            let is_cause = |fault: &Fault| match *fault {
+                Fault::Node { node: bad, .. } => bad == node,
+                // The reports are lost with all of TCP.
+                Fault::Mesh { rate } => rate >= 1.0,
+                _ => false,
+            };
+            !plan.every_fault().any(|(_, fault)| is_cause(fault))
         }
         Fault::Starved { node, .. } => plan.has_row(node),
         Fault::Mesh { rate } => (plan.nodes >= 12 || plan.since.is_some()) && round_trip(rate, rate) >= 0.01,
@@ -230,6 +239,7 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
         | Fault::SaysSlow { .. }
         | Fault::Young { .. }
         | Fault::Restarted { .. }
+        | Fault::Frozen { .. }
         | Fault::Older { .. } => false,
         _ => true,
     }

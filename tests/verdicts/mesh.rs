@@ -135,6 +135,10 @@ pub enum Fault {
         ago: u32,
         away: u32,
     },
+    /// The agent does not run, and its kernel completes handshakes all the same.
+    Frozen {
+        node: usize,
+    },
     /// The agent is of a version without UDP and TCP, and nothing answers them there.
     Older {
         node: usize,
@@ -316,8 +320,18 @@ impl Plan {
 
     /// The newest probes by UDP and TCP that the agent of a node did not answer, as bits. Probes to
     /// a starved agent are lost at random.
-    fn unanswered(&self, node: usize, random: &mut Random) -> u64 {
+    fn unanswered(&self, node: usize, method: Method, random: &mut Random) -> u64 {
         self.faults.iter().fold(random.bits(self.own_loss(node)), |bits, fault| match *fault {
+            Fault::Restarted { node: it, ago, away } if it == node => bits | ((1 << away) - 1) << ago,
+            Fault::Older { node: it } if it == node => u64::MAX,
+            Fault::Frozen { node: it } if it == node && method == Method::Udp => u64::MAX,
+            _ => bits,
+        })
+    }
+
+    /// The newest handshakes that the host of a node refused, as bits, because no agent listened.
+    fn refused(&self, node: usize) -> u64 {
+        self.faults.iter().fold(0, |bits, fault| match *fault {
             Fault::Restarted { node: it, ago, away } if it == node => bits | ((1 << away) - 1) << ago,
             Fault::Older { node: it } if it == node => u64::MAX,
             _ => bits,
@@ -431,7 +445,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                     }
                     let mut window = covered(windows[from], phase);
                     if method != Method::Icmp {
-                        unread |= plan.unanswered(*to, random);
+                        unread |= plan.unanswered(*to, method, random);
                     }
                     if method == Method::Tcp {
                         window &= handshakes(random.between(0.0, HANDSHAKE_SECONDS), there | back | unread);
@@ -465,6 +479,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         method,
                         sent: window.count_ones(),
                         lost: unanswered.count_ones(),
+                        refused: method == Method::Tcp && plan.refused(*to) & window != 0,
                         ways,
                         arrived: !(there | plan_is_away(plan, *to, unread)),
                         heard: None,

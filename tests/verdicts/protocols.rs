@@ -96,7 +96,7 @@ fn an_agent_that_does_not_answer_is_no_fault_of_a_protocol() {
     let draw = |random: &mut Random| {
         let mut plan = by_protocols(base(random, 3, (30.0, 60.0)));
         let (node, _) = two(random, plan.nodes);
-        let label = match random.below(4) {
+        let label = match random.below(5) {
             0 => {
                 let ago = u32::try_from(random.below(60)).expect("few");
                 plan.faults.push(Fault::Restarted { node, ago, away: 10 });
@@ -106,6 +106,10 @@ fn an_agent_that_does_not_answer_is_no_fault_of_a_protocol() {
                 plan.faults.push(Fault::Restarted { node, ago: 0, away: 60 });
                 plan.faults.push(Fault::NoRow { node });
                 "stopped"
+            }
+            3 => {
+                plan.faults.extend([Fault::Frozen { node }, Fault::NoRow { node }]);
+                "frozen"
             }
             2 => {
                 plan.faults.push(Fault::Starved { node, rate: 0.3 });
@@ -122,6 +126,29 @@ fn an_agent_that_does_not_answer_is_no_fault_of_a_protocol() {
     let scores = run(400, seed(3_400_000), draw);
     let all = judged::print("agents", &scores);
     assert!(wrong(&all) <= 0.002 && all.recall() >= 0.99, "{all:?}");
+}
+
+/// A fault of TCP takes the reports away, too: that of the node, or all but one.
+#[test]
+fn what_takes_the_reports_away_is_named_with_its_protocol() {
+    let draw = |random: &mut Random| {
+        let mut plan = by_protocols(Plan::new(some(random, &[4, 6, 12, 30])));
+        let since = u32::try_from(18 + random.below(40)).expect("a minute");
+        (plan.window, plan.since, plan.background) = ((30.0, 60.0), Some(since), 0.000_1);
+        let methods = some(random, &[&[Method::Tcp][..], &[Method::Udp, Method::Tcp]]);
+        let (node, _) = two(random, plan.nodes);
+        let (fault, place) = if random.chance(0.5) {
+            plan.faults.push(Fault::NoRow { node });
+            (Fault::Node { node, inwards: 1.0, outwards: 1.0 }, "a node")
+        } else {
+            plan.faults.extend((0..plan.nodes).filter(|it| *it != node).map(|node| Fault::NoRow { node }));
+            (Fault::Mesh { rate: 1.0 }, "everywhere")
+        };
+        plan.own.extend(methods.iter().map(|method| (*method, fault)));
+        (format!("{methods:?}, {place}"), plan)
+    };
+    let all = judged::print("no reports", &run(400, seed(3_800_000), draw));
+    assert!(wrong(&all) <= 0.02 && all.recall() >= 0.98, "{all:?}");
 }
 
 /// Counts how often a fault that began 18 s ago is named, with its protocol and nothing else.

@@ -56,6 +56,8 @@ pub struct Made {
     pub method: Method,
     pub sent: u32,
     pub lost: u32,
+    /// Of TCP: whether the host has refused some of them.
+    pub refused: bool,
     /// Of UDP: the losses whose way is known, and the requests that arrived, newest first.
     pub ways: Option<(u32, u32)>,
     pub arrived: u64,
@@ -124,6 +126,7 @@ pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds
                 lost: cell.lost,
                 lost_there: cell.ways.map(|(there, _)| there),
                 lost_back: cell.ways.map(|(_, back)| back),
+                refused: cell.refused,
                 rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
             },

@@ -4,9 +4,15 @@ use super::pace::Pace;
 use crate::report::{Method, Network};
 
 /// The largest number of probes that a cell counts. An agent's recent window holds at most 510.
-const COUNT_MAX: u32 = (1 << 10) - 1;
+const COUNT_MAX: u32 = (1 << COUNT_BITS) - 1;
+const COUNT_BITS: u32 = 9;
 /// Number of codes for round-trip times: 1 µs to 100 s in steps of 1.8 %. Code 0 is "no answer".
 const RTT_CODES: f32 = 1_023.0;
+const RTT_MASK: u32 = (1 << 10) - 1;
+const RTT_SHIFT: u32 = 2 * COUNT_BITS;
+const LAYER_BIT: u32 = 28;
+const FAMILY_BIT: u32 = 29;
+const REFUSED_BIT: u32 = 30;
 const RTT_MIN_US: f32 = 1.0;
 /// ln(100 s / 1 µs).
 const RTT_SPAN: f32 = 18.420_681;
@@ -65,9 +71,9 @@ impl Layer {
     }
 }
 
-/// A cell. `bits` holds, from the lowest bit: 10 bits of probes, 10 of losses, 10 of the
-/// round-trip time's code, the low bit of the layer, 1 of the address family. `moment` holds the
-/// pace, the high bit of the layer, and the start of the loss.
+/// A cell. `bits` holds, from the lowest bit: 9 bits of probes, 9 of losses, 10 of the
+/// round-trip time's code, the low bit of the layer, 1 of the address family, 1 of a refusal.
+/// `moment` holds the pace, the high bit of the layer, and the start of the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
     bits: u32,
@@ -90,6 +96,8 @@ pub struct Contents {
     pub received: u32,
     /// Number of probes lost in the recent window.
     pub lost: u32,
+    /// Whether the peer refused one of them.
+    pub refused: bool,
     /// Median round-trip time in the recent window.
     pub rtt_p50_seconds: Option<f64>,
     /// Median round-trip time of the quickest minute of the last hour.
@@ -109,19 +117,21 @@ impl Cell {
             (probes, lost) = (COUNT_MAX, u32::try_from(scaled).unwrap_or(COUNT_MAX));
         }
         let layer = contents.layer as u8;
-        let bits = probes | lost << 10 | rtt_code(contents.rtt_p50_seconds) << 20 | u32::from(layer & 1) << 30;
+        let counts = probes | lost << COUNT_BITS | rtt_code(contents.rtt_p50_seconds) << RTT_SHIFT;
+        let flags = u32::from(contents.over_ipv6) << FAMILY_BIT | u32::from(contents.refused) << REFUSED_BIT;
+        let bits = counts | u32::from(layer & 1) << LAYER_BIT | flags;
         let since = contents.since.and_then(|since| i16::try_from(since).ok());
         let since = since.filter(|since| (-SINCE_MAX..=SINCE_MAX).contains(since)).unwrap_or(NO_SINCE);
         let pace = Pace::of(contents.rtt_p50_seconds, contents.usual_rtt_p50_seconds);
         let moment = since << SINCE_SHIFT | i16::from(layer >> 1) << PACE_BITS | pace as i16;
-        Self { bits: bits | u32::from(contents.over_ipv6) << 31, peer: contents.peer, moment }
+        Self { bits, peer: contents.peer, moment }
     }
 
     /// Returns the cell with the answered probes alone.
     #[must_use]
     pub const fn without_losses(self) -> Self {
         let answered = self.probes() - self.lost();
-        let bits = self.bits & !(COUNT_MAX | COUNT_MAX << 10) | answered;
+        let bits = self.bits & !(COUNT_MAX | COUNT_MAX << COUNT_BITS) | answered;
         Self { bits, moment: self.moment & ((1 << SINCE_SHIFT) - 1) | NO_SINCE << SINCE_SHIFT, ..self }
     }
 
@@ -138,7 +148,7 @@ impl Cell {
     /// Returns what was probed, and how.
     #[inline]
     pub const fn layer(self) -> Layer {
-        match (self.moment >> PACE_BITS & 1, self.bits >> 30 & 1) {
+        match (self.moment >> PACE_BITS & 1, self.bits >> LAYER_BIT & 1) {
             (0, 0) => Layer::Icmp,
             (0, _) => Layer::Nodes,
             (_, 0) => Layer::Udp,
@@ -153,7 +163,7 @@ impl Cell {
 
     /// Whether the peer was probed over IPv6.
     pub const fn is_over_ipv6(self) -> bool {
-        self.bits >> 31 == 1
+        self.bits >> FAMILY_BIT & 1 == 1
     }
 
     /// Returns the number of probes that were answered or lost.
@@ -163,12 +173,17 @@ impl Cell {
 
     /// Returns the number of probes that were lost.
     pub const fn lost(self) -> u32 {
-        self.bits >> 10 & COUNT_MAX
+        self.bits >> COUNT_BITS & COUNT_MAX
+    }
+
+    /// Whether the peer refused a lost handshake. It does not listen then, and the network is well.
+    pub const fn is_refused(self) -> bool {
+        self.bits >> REFUSED_BIT & 1 == 1
     }
 
     /// Returns the code of the median round-trip time; 0 if no probe was answered.
     pub fn rtt_code(self) -> u16 {
-        u16::try_from(self.bits >> 20 & COUNT_MAX).unwrap_or_default()
+        u16::try_from(self.bits >> RTT_SHIFT & RTT_MASK).unwrap_or_default()
     }
 
     /// Returns when the loss began, in seconds after the matrix's epoch.
@@ -212,6 +227,7 @@ mod tests {
             over_ipv6: true,
             received: 59,
             lost: 1,
+            refused: false,
             rtt_p50_seconds: Some(40e-6),
             usual_rtt_p50_seconds: Some(50e-6),
             since: Some(-60),
@@ -237,6 +253,8 @@ mod tests {
             }
         }
         assert!(keys.is_sorted_by(|a, b| a < b), "each has a key of its own: {keys:?}");
+        let refused = Cell::new(&Contents { refused: true, ..contents() });
+        assert_eq!((refused.is_refused(), cell.is_refused(), refused.key()), (true, false, cell.key()));
         for (usual_rtt_p50_seconds, pace) in
             [(None, Pace::Unknown), (Some(30e-6), Pace::Usual), (Some(1e-9), Pace::Slow)]
         {
@@ -249,9 +267,9 @@ mod tests {
     #[test]
     fn counts_beyond_a_cell_keep_their_proportion() {
         let cell = Cell::new(&Contents { received: 3_000_000, lost: 1_000_000, ..contents() });
-        assert_eq!((cell.probes(), cell.lost()), (1_023, 255));
+        assert_eq!((cell.probes(), cell.lost()), (511, 127));
         let all = Cell::new(&Contents { received: 0, lost: u32::MAX, ..contents() });
-        assert_eq!((all.probes(), all.lost()), (1_023, 1_023));
+        assert_eq!((all.probes(), all.lost()), (511, 511));
     }
 
     #[test]

@@ -201,6 +201,7 @@ impl Matrix {
             over_ipv6,
             received: recent.received,
             lost: recent.lost,
+            refused: recent.refused,
             rtt_p50_seconds: recent.rtt_p50_seconds,
             usual_rtt_p50_seconds: peer.usual_rtt_p50_seconds,
             since: peer.since_unix_seconds.map(|since| since.cast_signed().saturating_sub(self.epoch.cast_signed())),
@@ -374,6 +375,11 @@ impl Matrix {
     /// Whether a node of this name is known.
     pub fn knows(&self, name: &str) -> bool {
         self.numbers.find(name, |number| self.name(number)).is_some()
+    }
+
+    /// Returns the node of the first row: that of the agent that collects.
+    pub fn collector(&self) -> Option<u16> {
+        self.numbers().find(|node| self.get(*node).row == Some(0))
     }
 
     /// Returns the node's number. A new node gets a new number. A source's own statement of its

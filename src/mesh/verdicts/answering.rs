@@ -5,24 +5,70 @@
 //! others, while the network is well. So a cell counts only if the peer says that it has answered
 //! for as long as the source's window is. No agent can hide a fault of another in this way: it says
 //! it of itself alone.
+//!
+//! A report travels by TCP, so the fault may be the reason that it is missing. Then the kernel of
+//! the peer tells the two apart ([`Silence`]). It completes or refuses each handshake, whether the
+//! agent runs or not. If its node answers echo requests, but handshakes get no answer of any kind,
+//! the network drops them.
 
 use super::agents::Standing;
+use super::pairs::Tally;
 use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
 use crate::report::Method;
 
 /// Reports of a collection are up to 20 s apart. Within this time an agent may have started between
 /// its own report and that of the source.
 pub const REPORTS_APART_SECONDS: f32 = 20.0;
+/// A source hears nothing of a peer if it has lost so many handshakes. A lost handshake is repeated
+/// after some two seconds, so that takes at most 15 s.
+const HANDSHAKES_LOST: u32 = 2;
+/// What drops both protocols drops a similar share of both. A frozen agent loses all of UDP, and of
+/// the handshakes what all links lose.
+const TIMES_LESS: f64 = 2.0;
+/// If echo requests lose more than one of so many, the loss is none of UDP and TCP alone.
+const ECHOES_PER_LOSS: u32 = 10;
+/// So many sources must hear nothing of a node before it is named, or all of them. One false report
+/// names no other node.
+const SOURCES_MIN: u16 = 3;
+
+/// What the sources tell of a node whose report is missing: those that probe it by TCP, and have
+/// answers by ICMP.
+#[derive(Clone, Copy, Debug, Default)]
+struct Silence {
+    /// Number of sources.
+    sources: u16,
+    /// Number of them whose handshakes are neither completed nor refused.
+    silent: u16,
+    /// Number of them that have lost nothing by UDP.
+    answered: u16,
+    /// Number of sources whose echo requests are lost.
+    cut: u16,
+}
 
 /// What a node says about its answering.
 #[derive(Clone, Copy, Debug, Default)]
 struct Agent {
-    /// Time since which it has answered without a gap. `None` if its report was not asked for.
+    /// Time since which it has answered without a gap. `None` if its report is missing, or was not
+    /// asked for.
     listening_seconds: Option<f32>,
     /// The window of its own cells.
     window_seconds: f32,
-    /// The layers that it probes, and therefore answers.
+    /// The layers that it probes, and therefore answers. Of a node whose report is missing: those
+    /// of which a loss is one of the network.
     layers: u8,
+    /// What hears nothing of it, if its report is missing.
+    unheard: Option<Unheard>,
+}
+
+/// The sources that hear nothing of a node whose report is missing, though its kernel would answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unheard {
+    /// None, or less than half of them: the node may be named with a link, and not alone.
+    ByFew,
+    /// Most of them, but too few to name the node.
+    ByMost,
+    /// Enough of them to name the node.
+    ByEnough,
 }
 
 /// Which agents have answered for how long. Empty if only ICMP was measured.
@@ -34,7 +80,8 @@ pub struct Answering {
 }
 
 impl Answering {
-    /// Returns what the rows of a mesh say. Takes 16 bytes per node if UDP or TCP was measured.
+    /// Returns what the rows of a mesh say. Takes 16 bytes per node if UDP or TCP was measured, and
+    /// 8 for each node whose report is missing.
     pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
         const { assert!(size_of::<Agent>() == 16) };
         let by_agents = Layer::Udp.bit() | Layer::Tcp.bit();
@@ -51,10 +98,11 @@ impl Answering {
                 ..window(matrix, node)
             },
             (None, Presence::Listed) => Agent { layers: by_agents, ..Agent::default() },
-            (None, _) => Agent { listening_seconds: Some(0.0), ..Agent::default() },
+            (None, _) => Agent { unheard: Some(Unheard::ByFew), ..Agent::default() },
         };
         let agents = matrix.numbers().map(agent).collect();
         let mut answering = Self { agents, layers: 0 };
+        answering.hear(matrix, standings);
         for node in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
             for cell in matrix.cells(node).iter().copied() {
                 let layer = cell.layer().bit();
@@ -66,16 +114,45 @@ impl Answering {
         answering
     }
 
+    /// Learns from the sources of each node whose report is missing whether the network is the
+    /// reason.
+    fn hear(&mut self, matrix: &Matrix, standings: &[Standing]) {
+        let is_missing = |node: &u16| self.agents[usize::from(*node)].unheard.is_some();
+        let missing: Vec<u16> = matrix.numbers().filter(is_missing).collect();
+        if missing.is_empty() {
+            return;
+        }
+        let mut known = vec![Silence::default(); missing.len()];
+        for source in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
+            for cells in matrix.cells(source).chunk_by(|a, b| a.peer() == b.peer()) {
+                if let Ok(place) = missing.binary_search(&cells[0].peer()) {
+                    known[place].add(cells);
+                }
+            }
+        }
+        for (node, silence) in missing.iter().zip(known) {
+            let agent = &mut self.agents[usize::from(*node)];
+            (agent.layers, agent.unheard) = (silence.layers(), Some(silence.unheard()));
+        }
+    }
+
     /// Whether a cell of this source is evidence.
     #[inline]
     pub fn counts(&self, source: u16, cell: Cell) -> bool {
         let layer = cell.layer();
-        layer.method() == Method::Icmp || self.has_answered(source, cell.peer(), layer, cell.probes() > cell.lost())
+        layer.method() == Method::Icmp
+            || self.has_answered(source, cell.peer(), layer, cell.probes() > cell.lost()) && !self.is_refused(cell)
+    }
+
+    /// Whether an agent that does not listen has refused the handshakes of a cell. A rule of the
+    /// network may refuse them as well, but then the report of the agent says that it listens.
+    fn is_refused(&self, cell: Cell) -> bool {
+        cell.is_refused() && self.unheard(cell.peer()).is_some()
     }
 
     /// Whether what a source says of a peer's UDP, beside the cells, is evidence.
     pub fn counts_udp(&self, source: u16, peer: u16) -> bool {
-        self.has_answered(source, peer, Layer::Udp, true)
+        self.unheard(peer).is_none() && self.has_answered(source, peer, Layer::Udp, true)
     }
 
     fn has_answered(&self, source: u16, peer: u16, layer: Layer, has_answers: bool) -> bool {
@@ -84,15 +161,76 @@ impl Answering {
         let is_listening = match peer.listening_seconds {
             Some(seconds) => seconds >= source.window_seconds + REPORTS_APART_SECONDS,
             // Nothing is known of it. An agent that answers some probes is there.
-            None => has_answers,
+            None => has_answers || peer.unheard.is_some(),
         };
         is_listening && peer.layers & layer.bit() != 0
+    }
+
+    /// Returns which sources hear nothing of a node whose report is missing. `None` if it is not
+    /// missing.
+    pub fn unheard(&self, node: u16) -> Option<Unheard> {
+        self.agents.get(usize::from(node)).and_then(|agent| agent.unheard)
     }
 
     /// Returns the layers with evidence, as a set of [`Layer::bit`].
     pub const fn layers(&self) -> u8 {
         self.layers
     }
+}
+
+impl Silence {
+    /// Adds what one source has measured of the node.
+    fn add(&mut self, cells: &[Cell]) {
+        let [icmp, udp, tcp] = [Layer::Icmp, Layer::Udp, Layer::Tcp].map(|layer| of_layer(cells, layer));
+        if icmp.probes == 0 || tcp.probes == 0 {
+            return;
+        }
+        if icmp.lost * ECHOES_PER_LOSS > icmp.probes {
+            self.cut += 1;
+            return;
+        }
+        self.sources += 1;
+        self.silent += u16::from(hears_nothing(cells));
+        self.answered += u16::from(udp.probes > 0 && udp.lost == 0);
+    }
+
+    /// Returns the layers of which a loss is one of the network.
+    ///
+    /// A frozen agent answers no UDP, while the kernel completes the handshakes until the backlog
+    /// is full. So UDP counts only if handshakes get no answer either, or if most sources lose no
+    /// UDP, so that the agent runs.
+    fn layers(self) -> u8 {
+        if self.sources <= self.cut {
+            return 0;
+        }
+        let has_udp = self.is_unheard_by_most() || self.answered * 2 > self.sources;
+        Layer::Tcp.bit() | if has_udp { Layer::Udp.bit() } else { 0 }
+    }
+
+    const fn is_unheard_by_most(self) -> bool {
+        self.silent * 2 > self.sources
+    }
+
+    const fn unheard(self) -> Unheard {
+        match self.silent {
+            _ if self.sources <= self.cut || !self.is_unheard_by_most() => Unheard::ByFew,
+            silent if silent >= SOURCES_MIN || silent == self.sources => Unheard::ByEnough,
+            _ => Unheard::ByMost,
+        }
+    }
+}
+
+/// Whether a source's handshakes with a peer get no answer, not even a refusal. `cells` are those
+/// of the peer.
+pub fn hears_nothing(cells: &[Cell]) -> bool {
+    let is_silent = |cell: &Cell| cell.lost() >= HANDSHAKES_LOST && !cell.is_refused();
+    let is_alike = of_layer(cells, Layer::Tcp).rate() * TIMES_LESS >= of_layer(cells, Layer::Udp).rate();
+    is_alike && cells.iter().any(|cell| cell.layer() == Layer::Tcp && is_silent(cell))
+}
+
+fn of_layer(cells: &[Cell], layer: Layer) -> Tally {
+    let cells = cells.iter().filter(|cell| cell.layer() == layer);
+    cells.fold(Tally::default(), |sum, cell| sum.plus(Tally { probes: cell.probes(), lost: cell.lost() }))
 }
 
 fn window(matrix: &Matrix, node: u16) -> Agent {

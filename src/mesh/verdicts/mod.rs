@@ -26,6 +26,7 @@ mod groups;
 mod headline;
 mod links;
 mod loss;
+mod missing;
 mod networks;
 mod pairs;
 mod protocols;
@@ -46,14 +47,14 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::matrix::{Layer, Matrix, Presence};
+use crate::mesh::matrix::{Layer, Matrix};
 use crate::report::{Method, Network};
 use agents::Standing;
 use answering::Answering;
 use causes::{Cause, Finding, Findings};
 use details::Detail;
 use networks::Found;
-use pairs::{Index, Scope, Tally};
+use pairs::{Index, Scope};
 use protocols::{Mesh, Part};
 
 /// Nodes being removed that are listed by name beside the verdicts. The rest is counted. It equals
@@ -264,6 +265,7 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> V
     let mesh = Mesh { matrix, standings, index, answering };
     let nodes = &mesh.scope(Network::Node, Layer::Nodes.bit(), 0.0);
     let mut parts = protocols::search(&mesh);
+    missing::as_one_report_sees(&mesh, &mut parts);
     let of_nodes = if nodes.is_measured() { loss::search(nodes) } else { Findings::default() };
     let mut of_nodes = Found::of(nodes, of_nodes);
     // The nodes' own addresses are probed by ICMP alone.
@@ -302,9 +304,7 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> V
     verdicts.extend(slow_nodes.iter().map(|slow| sentence::slow(nodes, slow)));
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| sentence::starved(matrix, node)));
-    if let Some(first) = parts.first() {
-        of_missing_rows(pods, &first.found.findings, &mut verdicts);
-    }
+    missing::of_agents(pods, &parts, &mut verdicts);
     for verdict in &mut verdicts[begin..] {
         verdict.protocol = default;
     }
@@ -331,7 +331,7 @@ fn of_losses<'a>(
     for (place, finding) in found.findings.found.iter().enumerate() {
         let detail = &found.details[place];
         let shared = shared(place);
-        if found.is_shared[place] || is_of_an_agent(part, finding.cause) {
+        if found.is_shared[place] || missing::is_of_an_agent(part, finding.cause) {
             continue;
         }
         let protocol = shared.map_or_else(|| part.protocol_of(place), |(pods, place)| pods.protocol_of(place));
@@ -374,21 +374,14 @@ fn of_losses<'a>(
         if let Some(by_method) = part.by_method.get(place) {
             sentence::by_protocol(&mut verdict, protocol, by_method);
         }
-        let (confidence, severity) = (confidence(scope, finding, detail), severity(finding));
+        let is_likely = missing::is_likely_at_most(part, finding.cause);
+        if let Some(only) = missing::only_report(scope.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh) {
+            sentence::as_one_report_sees(&mut verdict, scope.matrix.name(only));
+        }
+        let certain = confidence(scope, finding, detail);
+        let (confidence, severity) = (if is_likely { Confidence::Likely } else { certain }, severity(finding));
         verdicts.push(Verdict { weight: finding.score, confidence, severity, protocol, ..verdict });
     }
-}
-
-/// Whether a loss of UDP or TCP alone may be of an agent that nothing is known of, because its
-/// report was not asked for.
-fn is_of_an_agent(part: &Part<'_>, cause: Cause) -> bool {
-    let is_unknown = |node: u16| part.scope.matrix.row(node).is_none();
-    matches!(part.protocol, Some(OfProtocol::Udp | OfProtocol::Tcp))
-        && match cause {
-            Cause::Node(node) => is_unknown(node),
-            Cause::Link(a, b) => is_unknown(a) || is_unknown(b),
-            _ => false,
-        }
 }
 
 /// A cause with so many nats beyond its cost is certain. Among meshes with a verdict, chance causes
@@ -417,38 +410,6 @@ fn is_contradicted(detail: &Detail) -> bool {
 fn severity(finding: &Finding) -> Severity {
     let is_wide = !matches!(finding.cause, Cause::Link(..));
     if is_wide && finding.rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
-}
-
-/// Adds verdicts over agents whose report is missing, if the network is not the reason.
-fn of_missing_rows(scope: &Scope<'_>, findings: &Findings, verdicts: &mut Vec<Verdict>) {
-    let matrix = scope.matrix;
-    let is_missing = |node: &u16| {
-        let it = matrix.get(*node);
-        it.presence == Presence::Missing && !it.is_leaving() && !findings.has_node(*node)
-    };
-    let missing: Vec<u16> = matrix.numbers().filter(is_missing).collect();
-    if missing.is_empty() {
-        return;
-    }
-    // For each such node: all probes to it, and the number of pairs that no cause touches.
-    let mut known: Vec<(Detail, u32)> = Vec::new();
-    known.resize_with(missing.len(), Default::default);
-    for source in matrix.numbers() {
-        for cell in scope.cells(source).iter().filter(|cell| scope.answering.counts(source, **cell)) {
-            let Ok(place) = missing.binary_search(&cell.peer()) else { continue };
-            let (detail, unexplained) = &mut known[place];
-            detail.to = detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });
-            detail.sources[0] += 1;
-            let pair = (source.min(cell.peer()), source.max(cell.peer()));
-            *unexplained += u32::from(findings.touching(scope, pair).next().is_none());
-        }
-    }
-    for (node, (detail, unexplained)) in missing.iter().zip(&known) {
-        let cut_off = detail.to.probes > 0 && detail.to.lost == detail.to.probes && *unexplained == 0;
-        if !cut_off {
-            verdicts.push(sentence::unreachable(matrix, *node, detail));
-        }
-    }
 }
 
 #[cfg(test)]

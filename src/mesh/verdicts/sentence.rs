@@ -96,6 +96,19 @@ pub fn by_protocol(verdict: &mut Verdict, protocol: Option<OfProtocol>, by_metho
     }
 }
 
+/// Adds that only the report of `name` could be read, so that all others know of the loss as little.
+pub fn as_one_report_sees(verdict: &mut Verdict, name: &str) {
+    // Writing to a String cannot fail.
+    let _ = write!(verdict.summary, ", as far as {name} sees");
+    let _ = write!(verdict.evidence, "; only the report of {name} could be read, so it may also be {name} alone");
+}
+
+/// Adds the number of agents whose reports the cause keeps away.
+pub fn with_unread(verdict: &mut Verdict, reports: u32) {
+    let noun = if reports == 1 { "report" } else { "reports" };
+    let _ = write!(verdict.evidence, "; for this reason {reports} {noun} could not be read");
+}
+
 /// Returns the text about the pods' network, if it loses for the same reason.
 fn of_pods(likewise: Option<Tally>) -> String {
     likewise.map(|tally| format!("; so does the pod network, {}", percent(tally.rate()))).unwrap_or_default()

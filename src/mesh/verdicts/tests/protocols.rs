@@ -83,7 +83,7 @@ fn a_mesh_of_icmp_alone_names_it_as_ever() {
 #[test]
 fn udp_and_tcp_count_only_if_the_agent_says_that_it_listens() {
     let lost = |_: &str, to: &str, protocol: &str| if to == "c" && protocol != "icmp" { 100 } else { 0 };
-    let rows = |of_c: Option<Value>, has_own: bool| {
+    let rows = |of_c: Value, has_own: bool| {
         NODES.iter().fold(Mesh::new(), |mesh, from| {
             let of = |to: &str| {
                 let object = |protocol: &str, sent: u32| by(protocol, to, sent, sent * lost(from, to, protocol) / 100);
@@ -92,26 +92,112 @@ fn udp_and_tcp_count_only_if_the_agent_says_that_it_listens() {
                 objects.into_iter().take(count).collect::<Vec<Value>>()
             };
             let peers: Vec<Value> = NODES.iter().filter(|to| *to != from).flat_map(|to| of(to)).collect();
-            match (from, &of_c) {
-                (&"c", None) => mesh.missing("c"),
-                (&"c", Some(seconds)) => {
-                    mesh.row(&with(source("c", 240), "listening_seconds", seconds.clone()), &peers)
-                }
+            match *from {
+                "c" => mesh.row(&with(source("c", 240), "listening_seconds", of_c.clone()), &peers),
                 _ => mesh.row(&listening(from), &peers),
             }
         })
     };
     let c_alone = [(Kind::Node, "c", Some(OfProtocol::Tcp)), (Kind::Node, "c", Some(OfProtocol::Udp))];
-    let judged = |of_c: Option<Value>, has_own: bool| rows(of_c, has_own).verdicts();
-    let mut listens = judged(Some(json!(600)), true);
+    let judged = |of_c: Value, has_own: bool| rows(of_c, has_own).verdicts();
+    let mut listens = judged(json!(600), true);
     listens.sort_by_key(|verdict| verdict.protocol.map(OfProtocol::label));
     assert_eq!(named(&listens), c_alone, "{listens:?}");
-    assert_eq!(judged(Some(json!(70)), true), [], "it has just started");
-    assert_eq!(judged(Some(Value::Null), true), [], "an older one does not listen");
-    assert_eq!(judged(Some(json!(600)), false), [], "it probes by ICMP alone");
-    assert_eq!(named(&judged(None, true)), [(Kind::AgentUnreachable, "c", None)]);
+    assert_eq!(judged(json!(70), true), [], "it has just started");
+    assert_eq!(judged(Value::Null, true), [], "an older one does not listen");
+    assert_eq!(judged(json!(600), false), [], "it probes by ICMP alone");
     let starved = with(listening("c"), "recent", json!({"seconds": 60.0, "run_delay_seconds": 30.0}));
     assert!(starved["listening_seconds"].is_number());
+}
+
+/// Returns the verdicts over a mesh in which only the nodes of `rows` have a report. `lost` says
+/// what is lost by a protocol, in percent, and `refused` whether handshakes with a node are refused.
+fn of_rows(rows: &[&str], lost: impl Fn(&str, &str, &str) -> u32, refused: &str) -> Vec<Verdict> {
+    let mut mesh = Mesh::new();
+    for from in rows {
+        let of = |to: &str| {
+            let object = |protocol: &str, sent: u32| by(protocol, to, sent, sent * lost(from, to, protocol) / 100);
+            let mut tcp = object("tcp", 6);
+            tcp["recent"]["refused"] = json!(to == refused);
+            [object("icmp", 60), object("udp", 60), tcp]
+        };
+        let peers: Vec<Value> = NODES.iter().filter(|to| *to != from).flat_map(|to| of(to)).collect();
+        mesh = mesh.row(&listening(from), &peers);
+    }
+    let missing = NODES.iter().filter(|node| !rows.contains(*node));
+    let mut verdicts = missing.fold(mesh, |mesh, node| mesh.missing(node)).verdicts();
+    verdicts.sort_by_key(|it| (it.kind, it.protocol.map(OfProtocol::label)));
+    verdicts
+}
+
+const TCP: Option<OfProtocol> = Some(OfProtocol::Tcp);
+const UDP: Option<OfProtocol> = Some(OfProtocol::Udp);
+
+/// Reports come by TCP, so a fault of TCP takes them away.
+#[test]
+fn a_node_that_no_handshake_reaches_is_named_though_its_report_is_missing() {
+    let touches = |from: &str, to: &str| from == "c" || to == "c";
+    let both = |from: &str, to: &str, protocol: &str| if touches(from, to) && protocol != "icmp" { 100 } else { 0 };
+    let verdicts = of_rows(&["a", "b", "d", "e"], both, "");
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP), (Kind::Node, "c", UDP)], "{verdicts:?}");
+    assert!(verdicts.iter().all(|it| it.confidence == Confidence::Likely), "{verdicts:?}");
+    assert!(verdicts[0].evidence.contains("its agent does not answer either"), "{}", verdicts[0].evidence);
+    // A rule that drops all TCP: the agent still answers UDP.
+    let tcp = |from: &str, to: &str, protocol: &str| if protocol == "tcp" { both(from, to, protocol) } else { 0 };
+    let verdicts = of_rows(&["a", "b", "d", "e"], tcp, "");
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP)], "{verdicts:?}");
+    // A third of a window is lost.
+    let part = |from: &str, to: &str, protocol: &str| both(from, to, protocol) * 34 / 100;
+    let verdicts = of_rows(&["a", "b", "d", "e"], part, "");
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP), (Kind::Node, "c", UDP)], "{verdicts:?}");
+}
+
+#[test]
+fn an_agent_that_does_not_run_is_no_fault_of_udp_or_tcp() {
+    let unreachable = [(Kind::AgentUnreachable, "c", None)];
+    let rows = ["a", "b", "d", "e"];
+    let killed = |_: &str, to: &str, protocol: &str| if to == "c" && protocol != "icmp" { 100 } else { 0 };
+    assert_eq!(named(&of_rows(&rows, killed, "c")), unreachable, "its host refuses handshakes");
+    let frozen = |_: &str, to: &str, protocol: &str| if to == "c" && protocol == "udp" { 100 } else { 0 };
+    assert_eq!(named(&of_rows(&rows, frozen, "")), unreachable, "its kernel completes them");
+    // All links lose a third of all handshakes, which makes no frozen agent a fault of UDP.
+    let lossy = |from: &str, to: &str, protocol: &str| if protocol == "tcp" { 34 } else { frozen(from, to, protocol) };
+    let verdicts = of_rows(&rows, lossy, "");
+    assert_eq!(named(&verdicts), [(Kind::Mesh, "*", TCP), unreachable[0]], "{verdicts:?}");
+    // One source claims that the handshakes with a frozen agent get no answer.
+    let liar = |from: &str, to: &str, protocol: &str| {
+        if (from, to, protocol) == ("d", "c", "tcp") { 100 } else { frozen(from, to, protocol) }
+    };
+    let verdicts = of_rows(&rows, liar, "");
+    assert_eq!(named(&verdicts), [(Kind::Link, "d->c", TCP), unreachable[0]], "{verdicts:?}");
+}
+
+#[test]
+fn one_report_alone_says_that_all_links_seem_to_lose() {
+    for of in [&["udp", "tcp"][..], &["tcp"]] {
+        let verdicts = of_rows(&["b"], |_, _, protocol| if of.contains(&protocol) { 100 } else { 0 }, "");
+        let expected: Vec<_> = [TCP, UDP].into_iter().take(of.len()).map(|it| (Kind::Mesh, "*", it)).collect();
+        assert_eq!(named(&verdicts), expected, "{verdicts:?}");
+        assert!(verdicts.iter().all(|it| it.confidence == Confidence::Likely), "{verdicts:?}");
+        let (summary, evidence) = (&verdicts[0].summary, &verdicts[0].evidence);
+        assert_eq!(summary, "all links are losing nearly all packets (TCP only), as far as b sees");
+        let end = "; only the report of b could be read, so it may also be b alone; for this reason 4 reports could not be read";
+        assert!(evidence.ends_with(end), "{evidence}");
+    }
+}
+
+#[test]
+fn a_link_without_tcp_is_named_by_the_end_that_lacks_the_report_of_the_other() {
+    let lost = |from: &str, to: &str, protocol: &str| {
+        let is_pair = matches!((from, to), ("a", "c") | ("c", "a"));
+        if is_pair && protocol != "icmp" { 100 } else { 0 }
+    };
+    let verdicts = of_rows(&["a", "b", "d", "e"], lost, "");
+    assert_eq!(named(&verdicts), [(Kind::Link, "a->c", TCP), (Kind::Link, "a->c", UDP)], "{verdicts:?}");
+    // Another agent that collects has no reason to miss the report.
+    let verdicts = of_rows(&["b", "a", "d", "e"], lost, "");
+    let unreachable = (Kind::AgentUnreachable, "c", None);
+    assert_eq!(named(&verdicts), [(Kind::Link, "a->c", TCP), (Kind::Link, "a->c", UDP), unreachable], "{verdicts:?}");
 }
 
 fn losing(object: Value, losing_count: u32, way: &str) -> Value {
