@@ -8,7 +8,7 @@ RSS_KB = 4_096
 # take 1 %.
 CPU_SHARE = 0.15
 # CPU seconds of one collection with one endless report. At most 48 MiB of it are read
-# (REPORT_BYTES_MAX), at 5 ms each.
+# (REPORT_BYTES_MAX), which takes 240 ms.
 CPU_COLLECTION = 0.5
 # CPU seconds of a request for which no other agent is asked. 0.08 ms are usual, most of which is
 # the kernel's share of a connection.

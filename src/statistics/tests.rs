@@ -70,6 +70,22 @@ fn events_count_for_the_peer_and_for_its_zone() {
 }
 
 #[test]
+fn a_refusal_is_of_the_recent_window_in_which_it_came() {
+    let s = statistics();
+    let is_refused_at = |seconds: u64| {
+        s.tick(Nanos::from_millis(seconds * 1_000));
+        s.of(Method::Tcp).is_refused(SLOT)
+    };
+    assert!(!is_refused_at(1));
+    s.sink(Method::Tcp).refused(SLOT);
+    // The half that it came in, the next one, and no further.
+    assert_eq!([2, 32, 62].map(is_refused_at), [true, true, false]);
+    s.sink(Method::Tcp).refused(SLOT);
+    s.apply(Change::Join { slot: SLOT });
+    assert!(!is_refused_at(63), "another peer has the slot");
+}
+
+#[test]
 fn a_new_holder_of_a_slot_starts_at_zero_and_its_zone_goes_on() {
     let s = statistics();
     s.sink(Method::Icmp).event(SLOT, Event::Sent);

@@ -232,6 +232,7 @@ fn directions_by_udp_are_right() {
         let random = &mut Random(seed);
         let mut plan = by_protocols(Plan::new(some(random, &[3, 5, 12, 30])));
         plan.background = random.between(0.0, 0.000_5);
+        plan.dual = random.chance(0.3);
         let (a, b) = two(random, plan.nodes);
         // Of a link that loses all of one way, no answer tells which.
         let rate = if random.chance(0.2) { 1.0 } else { random.between(0.05, 1.0) };

@@ -19,6 +19,8 @@ pub struct Ways {
     pub source: u16,
     /// Number of the node that was probed.
     pub peer: u16,
+    /// Whether it was probed over IPv6. Each family may lose alone, or in a direction of its own.
+    pub over_ipv6: bool,
     /// Number of probes that were lost on the way to the peer.
     pub there: u16,
     /// Number of probes whose answer was lost.
@@ -122,14 +124,15 @@ impl Links {
             let has_room = self.flows.push(losing);
             // Its losses have another cause, but it may also have heard too little of the peer.
             let recent = RecentPeer { lost: 0, ..peer.recent };
-            self.add_ways(source, number, (&recent, peer.heard), room - size_of::<LosingFlows>());
+            self.add_ways((source, number), peer, &recent, room - size_of::<LosingFlows>());
             return has_room;
         }
-        self.add_ways(source, number, (&peer.recent, peer.heard), room);
+        self.add_ways((source, number), peer, &peer.recent, room);
         false
     }
 
-    fn add_ways(&mut self, source: u16, number: u16, (recent, heard): (&RecentPeer, Option<u32>), room: usize) {
+    fn add_ways(&mut self, (source, number): (u16, u16), peer: &Peer<'_>, recent: &RecentPeer, room: usize) {
+        let (heard, over_ipv6) = (peer.heard, peer.protocol.is_over_ipv6());
         let short = |count: u32| u16::try_from(count).unwrap_or(NOT_HEARD - 1).min(NOT_HEARD - 1);
         let expected = f64::from(recent.sent) * HEARD_SHARE;
         let has_missed = heard.is_some_and(|heard| f64::from(heard) < expected);
@@ -144,7 +147,7 @@ impl Links {
         let seconds = recent.seconds.clamp(0.0, 3_600.0).round() as u16;
         let heard = heard.map_or(NOT_HEARD, short);
         let sent = short(recent.sent);
-        let ways = Ways { source, peer: number, there, back, lost, sent, seconds, heard };
+        let ways = Ways { source, peer: number, over_ipv6, there, back, lost, sent, seconds, heard };
         self.are_ways_cut |= room < size_of::<Ways>() || !self.ways.push(ways);
     }
 

@@ -96,7 +96,7 @@ pub fn by_protocol(verdict: &mut Verdict, protocol: Option<OfProtocol>, by_metho
     }
 }
 
-/// Adds that only the report of `name` could be read, so that all others know of the loss as little.
+/// Adds that only the report of `name` could be read.
 pub fn as_one_report_sees(verdict: &mut Verdict, name: &str) {
     // Writing to a String cannot fail.
     let _ = write!(verdict.summary, ", as far as {name} sees");

@@ -11,7 +11,7 @@ use super::answering::REPORTS_APART_SECONDS;
 use super::causes::{Cause, Findings};
 use super::direction::{Direction, Directions, Requests};
 use super::pairs::{Pair, Scope};
-use crate::mesh::matrix::Ways;
+use crate::mesh::matrix::{Layer, Ways};
 
 /// So many losses in one direction are not said to be by chance.
 const LOST_MIN: f64 = 3.0;
@@ -87,10 +87,11 @@ struct Heard {
 /// Returns what the peer has heard of a source. `None` if its report does not say so, or is no
 /// evidence.
 fn heard(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Heard> {
-    if pair.of(ways.peer).probes == 0 {
+    if pair.of(ways.peer).probes == 0 || !is_probed_back(scope, ways) {
         return None;
     }
-    let Some(it) = scope.matrix.ways().iter().find(|it| (it.source, it.peer) == (ways.peer, ways.source)) else {
+    let is_way_back = |it: &&Ways| (it.source, it.peer, it.over_ipv6) == (ways.peer, ways.source, ways.over_ipv6);
+    let Some(it) = scope.matrix.ways().iter().find(is_way_back) else {
         // It has lost nothing, and heard about as much as it has sent.
         let all = Heard { seconds: f64::INFINITY, requests: f64::INFINITY, losing_seconds: 0.0 };
         return scope.matrix.says_what_it_hears(ways.peer).then_some(all);
@@ -98,6 +99,15 @@ fn heard(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Heard> {
     let [seconds, lost, sent] = [it.seconds, it.lost, it.sent].map(f64::from);
     let losing_seconds = if sent > 0.0 { seconds * lost / sent } else { 0.0 };
     Some(Heard { seconds, requests: it.heard()?.into(), losing_seconds }).filter(|it| it.seconds > 0.0)
+}
+
+/// Whether the peer probes the source by the same family. Only then does its report say what it has
+/// heard of that family.
+fn is_probed_back(scope: &Scope<'_>, ways: &Ways) -> bool {
+    let cells = scope.matrix.cells(ways.peer);
+    let of_source = &cells[cells.partition_point(|cell| cell.peer() < ways.source)..];
+    let mut of_source = of_source.iter().take_while(|cell| cell.peer() == ways.source);
+    of_source.any(|cell| cell.layer() == Layer::Udp && cell.is_over_ipv6() == ways.over_ipv6)
 }
 
 /// Returns what one end's probes have lost, with its own count and what the other end has heard.

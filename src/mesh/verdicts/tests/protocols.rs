@@ -111,7 +111,7 @@ fn udp_and_tcp_count_only_if_the_agent_says_that_it_listens() {
 }
 
 /// Returns the verdicts over a mesh in which only the nodes of `rows` have a report. `lost` says
-/// what is lost by a protocol, in percent, and `refused` whether handshakes with a node are refused.
+/// what is lost by a protocol, in percent. Handshakes with the node `refused` are refused.
 fn of_rows(rows: &[&str], lost: impl Fn(&str, &str, &str) -> u32, refused: &str) -> Vec<Verdict> {
     let mut mesh = Mesh::new();
     for from in rows {
@@ -330,6 +330,35 @@ fn what_one_end_loses_alone_has_the_direction_that_the_other_end_says() {
     assert_eq!((&*subject, direction), ("a->b", Direction::Out));
     let (subject, direction, _) = directed(&without_answers(false, [Some(60), Some(60)], [60, 60]));
     assert_eq!((&*subject, direction), ("b->a", Direction::Out));
+}
+
+/// Of two families, IPv6 loses all of one way. IPv4 has lost one probe.
+#[test]
+fn a_direction_is_that_of_the_family_that_loses() {
+    let silent = |from: &str, to: &str, heard: u32| {
+        let (lost, ways) = if matches!((from, to), ("a", "b") | ("b", "a")) { (60, 0) } else { (0, 0) };
+        let object = with(by("udpv6", to, 60, lost), "heard", json!(heard));
+        let recent = with(with(object["recent"].clone(), "lost_there", json!(ways)), "lost_back", json!(ways));
+        with(object, "recent", recent)
+    };
+    let of_ipv4 = |to: &str, lost: u32| {
+        let object = with(by("udp", to, 60, lost), "heard", json!(60));
+        let recent = with(with(object["recent"].clone(), "lost_there", json!(0)), "lost_back", json!(lost));
+        with(object, "recent", recent)
+    };
+    let mesh = NODES.iter().fold(Mesh::new(), |mesh, from| {
+        let of = |to: &&str| {
+            // Requests from a do not reach b. Those of b reach a, and the answers are lost.
+            let heard = if (*from, *to) == ("b", "a") { 0 } else { 60 };
+            let lost = u32::from((*from, *to) == ("b", "a"));
+            [by("icmp", to, 60, 0), of_ipv4(to, lost), silent(from, to, heard)]
+        };
+        let peers: Vec<Value> = NODES.iter().filter(|to| *to != from).flat_map(of).collect();
+        mesh.row(&listening(from), &peers)
+    });
+    let verdicts = mesh.verdicts();
+    assert_eq!(named(&verdicts), [(Kind::Link, "a->b", Some(OfProtocol::Udp))], "{verdicts:?}");
+    assert_eq!(verdicts[0].direction, Direction::Out, "{verdicts:?}");
 }
 
 #[test]
