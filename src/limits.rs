@@ -246,9 +246,9 @@ pub const AGENTS_MAX: usize = 5_000;
 /// families have 29,994 with `--max-peers 0`. Agents read a report object by object, so this takes
 /// none of their memory.
 pub const REPORT_PEERS_MAX: usize = 3 * PEER_SLOTS_MAX;
-/// Bytes of one report: as many objects, each of a fifth of the longest. That is 1 KiB. An object
-/// of UDP has less, with two names of 63 bytes and a flow that loses.
-pub const REPORT_BYTES_MAX: usize = REPORT_PEERS_MAX * REPORT_OBJECT_BYTES_MAX / 5;
+/// Bytes of one report: as many objects, each of a quarter of the longest. An object of UDP
+/// has less, with two names of 63 bytes and a flow that loses, whatever its figures are.
+pub const REPORT_BYTES_MAX: usize = REPORT_PEERS_MAX * REPORT_OBJECT_BYTES_MAX / 4;
 /// Bytes of one mesh: 300 reports that name 5,000 peers each, at 300 bytes.
 pub const MESH_DOCUMENT_BYTES_MAX: usize = 512 << 20;
 /// Nodes and reports that `doctor --rows` judges at most. This is ten times the largest supported

@@ -7,8 +7,8 @@ RSS_KB = 4_096
 # end is limited to a tenth (COLLECTION_PAUSE_FACTOR of src/mesh/routes.rs), and probes and scrapes
 # take 1 %.
 CPU_SHARE = 0.15
-# CPU seconds of one collection with one endless report. At most 48 MiB of it are read
-# (REPORT_BYTES_MAX), which takes 240 ms.
+# CPU seconds of one collection with one endless report. At most 60 MiB of it are read
+# (REPORT_BYTES_MAX), which takes 300 ms.
 CPU_COLLECTION = 0.5
 # CPU seconds of a request for which no other agent is asked. 0.08 ms are usual, most of which is
 # the kernel's share of a connection.

@@ -71,7 +71,8 @@ fn events_count_for_the_peer_and_for_its_zone() {
 
 #[test]
 fn a_refusal_is_of_the_recent_window_in_which_it_came() {
-    let s = statistics();
+    let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    s.apply(Change::Join { slot: SLOT });
     let is_refused_at = |seconds: u64| {
         s.tick(Nanos::from_millis(seconds * 1_000));
         s.of(Method::Tcp).is_refused(SLOT)

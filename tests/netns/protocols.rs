@@ -261,6 +261,7 @@ fn is_about_the_agent_alone(signal: i32) {
     let mesh = Mesh::of(&NAMES);
     let agents = agents(&mesh, &peers_file(&mesh), &[]);
     all_clean(&agents, &[("icmp", 5), ("udp", 5), ("tcp", 1)]);
+    evident(&agents);
     let (others, stopped) = agents.split_at(NAMES.len() - 1);
     stopped[0].process.signal(signal);
     let before = Totals::of(&reports(others));

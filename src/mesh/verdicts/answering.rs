@@ -25,8 +25,11 @@ const HANDSHAKES_LOST: u32 = 2;
 /// What drops both protocols drops a similar share of both. A frozen agent loses all of UDP, and of
 /// the handshakes what all links lose.
 const TIMES_LESS: f64 = 2.0;
-/// If echo requests lose more than one of so many, the loss is none of UDP and TCP alone.
-const ECHOES_PER_LOSS: u32 = 10;
+/// If echo requests lose more than one of so many, the loss is none of UDP and TCP alone. At 3 %,
+/// handshakes are not lost twice in a minute by chance.
+const ECHOES_PER_LOSS: u32 = 30;
+/// Single links that are kept of nodes whose report is missing, 4 bytes each.
+const LINKS_MAX: usize = 4_096;
 /// So many sources must hear nothing of a node before it is named, or all of them. One false report
 /// names no other node.
 const SOURCES_MIN: u16 = 3;
@@ -54,7 +57,7 @@ struct Agent {
     /// The window of its own cells.
     window_seconds: f32,
     /// The layers that it probes, and therefore answers. Of a node whose report is missing: those
-    /// of which a loss is one of the network.
+    /// of which a loss is one of the network, if the source hears nothing of it.
     layers: u8,
     /// What hears nothing of it, if its report is missing.
     unheard: Option<Unheard>,
@@ -75,18 +78,21 @@ pub enum Unheard {
 #[derive(Debug, Default)]
 pub struct Answering {
     agents: Vec<Agent>,
+    /// Sources that hear nothing of a node whose report is missing, with that node, in order. Most
+    /// others hear it.
+    links: Vec<(u16, u16)>,
     /// The layers with evidence.
     layers: u8,
 }
 
 impl Answering {
-    /// Returns what the rows of a mesh say. Takes 16 bytes per node if UDP or TCP was measured, and
-    /// 8 for each node whose report is missing.
+    /// Returns what the rows of a mesh say. Takes 16 bytes per node if UDP or TCP was measured, 8 for
+    /// each node whose report is missing, and up to 16 KB for their links.
     pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
         const { assert!(size_of::<Agent>() == 16) };
         let by_agents = Layer::Udp.bit() | Layer::Tcp.bit();
         if matrix.layers() & by_agents == 0 {
-            return Self { agents: Vec::new(), layers: matrix.layers() };
+            return Self { agents: Vec::new(), links: Vec::new(), layers: matrix.layers() };
         }
         let agent = |node: u16| match (matrix.row(node), matrix.get(node).presence) {
             _ if standings[usize::from(node)] == Standing::Starved => {
@@ -101,7 +107,7 @@ impl Answering {
             (None, _) => Agent { unheard: Some(Unheard::ByFew), ..Agent::default() },
         };
         let agents = matrix.numbers().map(agent).collect();
-        let mut answering = Self { agents, layers: 0 };
+        let mut answering = Self { agents, links: Vec::new(), layers: 0 };
         answering.hear(matrix, standings);
         for node in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
             for cell in matrix.cells(node).iter().copied() {
@@ -126,7 +132,10 @@ impl Answering {
         for source in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
             for cells in matrix.cells(source).chunk_by(|a, b| a.peer() == b.peer()) {
                 if let Ok(place) = missing.binary_search(&cells[0].peer()) {
-                    known[place].add(cells);
+                    let is_silent = known[place].add(cells);
+                    if is_silent && self.links.len() < LINKS_MAX {
+                        self.links.push((source, missing[place]));
+                    }
                 }
             }
         }
@@ -157,11 +166,16 @@ impl Answering {
 
     fn has_answered(&self, source: u16, peer: u16, layer: Layer, has_answers: bool) -> bool {
         let of = |node: u16| self.agents.get(usize::from(node)).copied().unwrap_or_default();
-        let (source, peer) = (of(source), of(peer));
+        let (link, source, peer) = ((source, peer), of(source), of(peer));
+        let is_unheard = || match peer.unheard {
+            Some(Unheard::ByFew) => self.links.binary_search(&link).is_ok(),
+            unheard => unheard.is_some(),
+        };
         let is_listening = match peer.listening_seconds {
             Some(seconds) => seconds >= source.window_seconds + REPORTS_APART_SECONDS,
+            None if peer.unheard.is_some() => is_unheard(),
             // Nothing is known of it. An agent that answers some probes is there.
-            None => has_answers || peer.unheard.is_some(),
+            None => has_answers,
         };
         is_listening && peer.layers & layer.bit() != 0
     }
@@ -179,19 +193,21 @@ impl Answering {
 }
 
 impl Silence {
-    /// Adds what one source has measured of the node.
-    fn add(&mut self, cells: &[Cell]) {
+    /// Adds what one source has measured of the node. Returns whether it hears nothing of it.
+    fn add(&mut self, cells: &[Cell]) -> bool {
         let [icmp, udp, tcp] = [Layer::Icmp, Layer::Udp, Layer::Tcp].map(|layer| of_layer(cells, layer));
         if icmp.probes == 0 || tcp.probes == 0 {
-            return;
+            return false;
         }
-        if icmp.lost * ECHOES_PER_LOSS > icmp.probes {
+        if is_cut(icmp) {
             self.cut += 1;
-            return;
+            return false;
         }
+        let is_silent = hears_nothing(cells);
         self.sources += 1;
-        self.silent += u16::from(hears_nothing(cells));
+        self.silent += u16::from(is_silent);
         self.answered += u16::from(udp.probes > 0 && udp.lost == 0);
+        is_silent
     }
 
     /// Returns the layers of which a loss is one of the network.
@@ -200,32 +216,36 @@ impl Silence {
     /// is full. So UDP counts only if handshakes get no answer either, or if most sources lose no
     /// UDP, so that the agent runs.
     fn layers(self) -> u8 {
-        if self.sources <= self.cut {
-            return 0;
-        }
         let has_udp = self.is_unheard_by_most() || self.answered * 2 > self.sources;
         Layer::Tcp.bit() | if has_udp { Layer::Udp.bit() } else { 0 }
     }
 
     const fn is_unheard_by_most(self) -> bool {
-        self.silent * 2 > self.sources
+        self.silent * 2 > self.sources + self.cut
     }
 
     const fn unheard(self) -> Unheard {
         match self.silent {
-            _ if self.sources <= self.cut || !self.is_unheard_by_most() => Unheard::ByFew,
+            _ if !self.is_unheard_by_most() => Unheard::ByFew,
             silent if silent >= SOURCES_MIN || silent == self.sources => Unheard::ByEnough,
             _ => Unheard::ByMost,
         }
     }
 }
 
-/// Whether a source's handshakes with a peer get no answer, not even a refusal. `cells` are those
-/// of the peer.
+/// Whether a source's handshakes with a peer get no answer, not even a refusal, though its echo
+/// requests do. `cells` are those of the peer.
 pub fn hears_nothing(cells: &[Cell]) -> bool {
     let is_silent = |cell: &Cell| cell.lost() >= HANDSHAKES_LOST && !cell.is_refused();
     let is_alike = of_layer(cells, Layer::Tcp).rate() * TIMES_LESS >= of_layer(cells, Layer::Udp).rate();
-    is_alike && cells.iter().any(|cell| cell.layer() == Layer::Tcp && is_silent(cell))
+    is_alike
+        && !is_cut(of_layer(cells, Layer::Icmp))
+        && cells.iter().any(|cell| cell.layer() == Layer::Tcp && is_silent(cell))
+}
+
+/// Whether echo requests are lost as well.
+const fn is_cut(icmp: Tally) -> bool {
+    icmp.lost * ECHOES_PER_LOSS > icmp.probes
 }
 
 fn of_layer(cells: &[Cell], layer: Layer) -> Tally {

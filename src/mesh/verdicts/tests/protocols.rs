@@ -169,7 +169,7 @@ fn an_agent_that_does_not_run_is_no_fault_of_udp_or_tcp() {
         if (from, to, protocol) == ("d", "c", "tcp") { 100 } else { frozen(from, to, protocol) }
     };
     let verdicts = of_rows(&rows, liar, "");
-    assert_eq!(named(&verdicts), [(Kind::Link, "d->c", TCP), unreachable[0]], "{verdicts:?}");
+    assert_eq!(named(&verdicts), [(Kind::Link, "c->d", TCP), unreachable[0]], "{verdicts:?}");
 }
 
 #[test]
