@@ -86,8 +86,8 @@ pub struct Answering {
 }
 
 impl Answering {
-    /// Returns what the rows of a mesh say. Takes 16 bytes per node if UDP or TCP was measured, 8 for
-    /// each node whose report is missing, and up to 16 KB for their links.
+    /// Returns what the rows of a mesh say. Takes 16 bytes per node if UDP or TCP was measured, 8
+    /// for each node whose report is missing, and up to 16 KB for their links.
     pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
         const { assert!(size_of::<Agent>() == 16) };
         let by_agents = Layer::Udp.bit() | Layer::Tcp.bit();
