@@ -67,11 +67,11 @@ struct Agent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unheard {
     /// None, or less than half of them: the node may be named with a link, and not alone.
-    ByFew,
+    Few,
     /// Most of them, but too few to name the node.
-    ByMost,
+    Most,
     /// Enough of them to name the node.
-    ByEnough,
+    Enough,
 }
 
 /// Which agents have answered for how long. Empty if only ICMP was measured.
@@ -104,7 +104,7 @@ impl Answering {
                 ..window(matrix, node)
             },
             (None, Presence::Listed) => Agent { layers: by_agents, ..Agent::default() },
-            (None, _) => Agent { unheard: Some(Unheard::ByFew), ..Agent::default() },
+            (None, _) => Agent { unheard: Some(Unheard::Few), ..Agent::default() },
         };
         let agents = matrix.numbers().map(agent).collect();
         let mut answering = Self { agents, links: Vec::new(), layers: 0 };
@@ -168,7 +168,7 @@ impl Answering {
         let of = |node: u16| self.agents.get(usize::from(node)).copied().unwrap_or_default();
         let (link, source, peer) = ((source, peer), of(source), of(peer));
         let is_unheard = || match peer.unheard {
-            Some(Unheard::ByFew) => self.links.binary_search(&link).is_ok(),
+            Some(Unheard::Few) => self.links.binary_search(&link).is_ok(),
             unheard => unheard.is_some(),
         };
         let is_listening = match peer.listening_seconds {
@@ -226,9 +226,9 @@ impl Silence {
 
     const fn unheard(self) -> Unheard {
         match self.silent {
-            _ if !self.is_unheard_by_most() => Unheard::ByFew,
-            silent if silent >= SOURCES_MIN || silent == self.sources => Unheard::ByEnough,
-            _ => Unheard::ByMost,
+            _ if !self.is_unheard_by_most() => Unheard::Few,
+            silent if silent >= SOURCES_MIN || silent == self.sources => Unheard::Enough,
+            _ => Unheard::Most,
         }
     }
 }

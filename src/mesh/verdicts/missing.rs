@@ -24,7 +24,7 @@ pub fn is_of_an_agent(part: &Part<'_>, cause: Cause) -> bool {
     let is_unknown = |node: u16| part.scope.matrix.row(node).is_none();
     is_by_agents(part.protocol)
         && match cause {
-            Cause::Node(node) => is_unknown(node) && unheard(node) != Some(Unheard::ByEnough),
+            Cause::Node(node) => is_unknown(node) && unheard(node) != Some(Unheard::Enough),
             Cause::Link(a, b) => [a, b].into_iter().any(|node| is_unknown(node) && unheard(node).is_none()),
             _ => false,
         }
@@ -112,7 +112,7 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
     let mut unread = 0;
     for (node, it) in missing.iter().zip(&known) {
         let to = it.detail.to;
-        let is_unheard = it.is_silent_here || scope.answering.unheard(*node) == Some(Unheard::ByEnough);
+        let is_unheard = it.is_silent_here || scope.answering.unheard(*node) == Some(Unheard::Enough);
         if it.silent > 0 && it.silent_unexplained == 0 && is_unheard {
             unread += 1;
         } else if to.probes == 0 || to.lost < to.probes || it.unexplained > 0 {
