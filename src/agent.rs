@@ -332,13 +332,12 @@ impl ProbeLoop {
             if let Some(hops) = link.hops() {
                 explorer.tracer.saw_hops(slot, hops, now);
             }
-            let flows = link.flows();
             if extras > 0
-                && let Some(flow) = flows.suspect()
+                && let Some(flow) = link.take_suspect()
             {
                 extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
             }
-            if let Some((flow, percent)) = flows.worth_a_trace() {
+            if let Some((flow, percent)) = link.flows().worth_a_trace() {
                 explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { percent }, now);
             }
         }

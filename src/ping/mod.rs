@@ -266,7 +266,7 @@ impl Sink for Results {
         self.record(slot, event, Some(sequence));
     }
 
-    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool) {
+    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool, _extra: bool) {
         if let Some(flows) = self.flows.get_mut(slot.index())
             && flows.record(flow, answered)
         {

@@ -97,8 +97,8 @@ impl Tally {
                 self.corrupt += 1;
                 (None, Outcome::Corrupt)
             }
-            // Only for peers that move or leave; targets do not.
-            Event::Terminating { .. } => return None,
+            // Only for peers that move or leave, and for extra probes. Targets have neither.
+            Event::Terminating { .. } | Event::Extra { .. } => return None,
         })
     }
 

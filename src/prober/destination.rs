@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::doubts::DoubtId;
-use super::flights::Generation;
+use super::flights::{Flight, Generation};
 
 /// What the engine knows about the peer in a slot: 28 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,11 @@ impl Destination {
     /// Whether the peer is terminating.
     pub fn terminating(&self) -> bool {
         self.listing == Listing::Terminating
+    }
+
+    /// Whether the peer is where it was when this probe was sent, and was not terminating then.
+    pub fn is_probed_as(&self, flight: Flight) -> bool {
+        !flight.terminating && flight.generation == self.generation
     }
 
     /// Returns whether there is an excuse. One of so many calls uses it up, by the sequence numbers

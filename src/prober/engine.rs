@@ -159,11 +159,24 @@ impl Engine {
     /// [`SendError::TableFull`] if the oldest probe of the table is still in flight. The probe must
     /// then not be sent.
     pub fn begin(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
+        self.begin_as(State::Waiting, slot, now)
+    }
+
+    /// Does the same for an extra probe of a flow, which has no [`Event`] but [`Event::Extra`] and
+    /// those of its duplicates. Its silence makes no doubt and uses no excuse.
+    ///
+    /// # Errors
+    /// As [`Engine::begin`].
+    pub(super) fn begin_extra(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
+        self.begin_as(State::Extra, slot, now)
+    }
+
+    fn begin_as(&mut self, state: State, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
         let peer = self.destinations.get_mut(slot.index()).ok_or(SendError::Address)?;
         let flight = Flight {
             slot,
             generation: peer.generation,
-            state: State::Waiting,
+            state,
             terminating: peer.terminating(),
             stamped: false,
             doubtful: false,
@@ -184,7 +197,7 @@ impl Engine {
         let sent_at = self.flights.sent_at(label.number);
         let (at, _) = moment.arrival(sent_at, flight.doubtful);
         let tag = self.flights.tag(label.number);
-        Some(Sight { waits: flight.state == State::Waiting, tag, sent_at, at })
+        Some(Sight { waits: flight.state.is_waiting(), tag, sent_at, at })
     }
 
     /// Sets the time of sending, after the packet was written and before it is sent.
@@ -199,9 +212,15 @@ impl Engine {
                 self.flights.set(label.number, State::Void);
                 Some(Event::NotSent(reason))
             }
-            Ok(()) if self.flights.get(label.number).terminating => None,
+            Ok(()) if self.is_uncounted(label.number) => None,
             Ok(()) => (!self.destinations[label.slot.index()].skip_withdrawn()).then_some(Event::Sent),
         }
+    }
+
+    /// Whether a probe is not in `sent`, whatever becomes of it.
+    fn is_uncounted(&self, number: u64) -> bool {
+        let flight = self.flights.get(number);
+        flight.terminating || flight.state == State::Extra
     }
 
     /// Gives the sequence number of a probe that was not sent to the next one. Returns false if
@@ -213,7 +232,7 @@ impl Engine {
     /// Records when the probe left, according to the kernel. Otherwise the time just before
     /// the call is used.
     pub fn departed(&mut self, label: Label, moment: Moment) {
-        if self.flight(label).is_none_or(|f| f.state != State::Waiting || f.stamped) {
+        if self.flight(label).is_none_or(|f| !f.state.is_waiting() || f.stamped) {
             return;
         }
         if let Some((at, stamped)) = moment.departure(self.flights.sent_at(label.number)) {
@@ -291,14 +310,16 @@ impl Engine {
                 self.flights.set(label.number, State::Answered);
                 Some([Some(loss), late])
             }
-            State::Waiting => {
-                self.flights.set(label.number, State::Answered);
-                let destination = &mut self.destinations[slot.index()];
-                let reordered = destination.answer(label.sequence);
-                destination.excuses = 0;
-                if peer.doubt != DoubtId::NONE {
-                    self.answer_in_doubt(slot);
+            State::Extra => {
+                let answered = rtt <= self.timeout;
+                if answered {
+                    self.answer(slot, label);
                 }
+                self.flights.set(label.number, State::Answered);
+                Some([peer.is_probed_as(flight).then_some(Event::Extra { answered }), None])
+            }
+            State::Waiting => {
+                let reordered = self.answer(slot, label);
                 if flight.terminating {
                     return Some([Some(Event::Terminating { answered: true }), None]);
                 }
@@ -306,6 +327,18 @@ impl Engine {
                 Some([Some(Event::Received { rtt, reordered, sequence: label.sequence, stamp }), None])
             }
         }
+    }
+
+    /// Records an answer in time. Returns whether a later probe was answered before.
+    fn answer(&mut self, slot: SlotId, label: Label) -> bool {
+        self.flights.set(label.number, State::Answered);
+        let peer = &mut self.destinations[slot.index()];
+        let reordered = peer.answer(label.sequence);
+        peer.excuses = 0;
+        if peer.doubt != DoubtId::NONE {
+            self.answer_in_doubt(slot);
+        }
+        reordered
     }
 
     /// Returns the slot of a damaged reply from `from`: the first peer at that address. Walks over
@@ -317,15 +350,16 @@ impl Engine {
     /// Returns the next probe whose timeout has passed at `now`, if any. The caller repeats the
     /// call until it returns `None`. All packets that have arrived must have been read.
     pub fn expire(&mut self, now: Nanos) -> Option<(SlotId, Event)> {
-        self.expire_and(now, &mut |_, _| {})
+        self.expire_and(now, &mut |_, _, _| {})
     }
 
-    /// Does the same, and calls `unanswered` once for each probe that has timed out and is lost or
-    /// in doubt. Probes of peers that have moved or left are neither.
+    /// Does the same, and calls `unanswered` once for each probe that has timed out and is lost, in
+    /// doubt or an extra one, and says whether it is. Probes of peers that have moved or left are
+    /// none of these.
     pub(super) fn expire_and(
         &mut self,
         now: Nanos,
-        unanswered: &mut impl FnMut(SlotId, Tag),
+        unanswered: &mut impl FnMut(SlotId, Tag, bool),
     ) -> Option<(SlotId, Event)> {
         if !self.doubts.is_empty()
             && let Some(decided) = self.decided(now)
@@ -343,7 +377,15 @@ impl Engine {
                 self.flights.set(number, State::GivenUp);
                 continue;
             }
-            if !flight.terminating && flight.generation == generation {
+            let peer = self.destinations[flight.slot.index()];
+            if flight.state == State::Extra {
+                self.flights.set(number, State::GivenUp);
+                if peer.is_probed_as(flight) && peer.excuses == 0 {
+                    unanswered(flight.slot, self.flights.tag(number), true);
+                }
+                continue;
+            }
+            if peer.is_probed_as(flight) {
                 let peer = &mut self.destinations[flight.slot.index()];
                 // Its peer has not answered at its address yet.
                 if peer.excuse_silence(self.per_excuse) {
@@ -351,7 +393,7 @@ impl Engine {
                     peer.withdraw_sent(1);
                     return Some((flight.slot, Event::Terminating { answered: false }));
                 }
-                unanswered(flight.slot, self.flights.tag(number));
+                unanswered(flight.slot, self.flights.tag(number), false);
             }
             if !self.withholds(number, flight, now) {
                 return Some((flight.slot, self.unanswered(number, flight)));
@@ -374,7 +416,7 @@ impl Engine {
     /// Records a probe that was not answered in time.
     fn unanswered(&mut self, number: u64, flight: Flight) -> Event {
         let peer = &mut self.destinations[flight.slot.index()];
-        if !flight.terminating && flight.generation == peer.generation {
+        if peer.is_probed_as(flight) {
             self.flights.set(number, State::Lost);
             return Event::Lost;
         }

@@ -31,6 +31,12 @@ pub enum Event {
     Corrupt,
     /// The kernel did not send the probe, which is not a loss.
     NotSent(SendError),
+    /// An extra probe of a flow was answered, in time or not. It counts neither as sent nor as
+    /// received nor as lost, and no sink gets this event.
+    Extra {
+        /// Whether it was answered in time.
+        answered: bool,
+    },
     /// The peer was terminating, or moved or left while the probe was in flight. It counts neither
     /// as sent nor as lost.
     Terminating {

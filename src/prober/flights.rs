@@ -26,6 +26,16 @@ pub enum State {
     GivenUp,
     /// The probe was not answered in time, but its loss is in doubt and not counted yet.
     Withheld,
+    /// The probe is an extra one of a flow, and was neither answered nor timed out. It counts
+    /// neither as sent nor as received nor as lost.
+    Extra,
+}
+
+impl State {
+    /// Whether the probe is in flight.
+    pub const fn is_waiting(self) -> bool {
+        matches!(self, Self::Waiting | Self::Extra)
+    }
 }
 
 /// Which peer held a slot when a probe was sent, and how often that peer had moved. One bit
@@ -129,6 +139,7 @@ impl Packed {
             3 => State::Lost,
             4 => State::GivenUp,
             5 => State::Withheld,
+            6 => State::Extra,
             _ => State::Void,
         };
         let (slot, generation) = (SlotId((fields & SLOT_MASK) as u32), Generation((fields >> 14 & 0x1f) as u8));
@@ -245,7 +256,7 @@ impl Flights {
     pub fn record(&mut self, flight: Flight, now: Nanos) -> Option<u64> {
         let number = self.next;
         let index = self.index(number);
-        if self.ring[index].flight().state == State::Waiting {
+        if self.ring[index].flight().state.is_waiting() {
             return None;
         }
         self.latest = self.latest.max(now);
@@ -289,7 +300,7 @@ impl Flights {
     /// Returns the oldest probe in flight. Finished probes before it are skipped for good.
     pub fn oldest_waiting(&mut self) -> Option<u64> {
         while self.expired < self.next {
-            if self.get(self.expired).state == State::Waiting {
+            if self.get(self.expired).state.is_waiting() {
                 return Some(self.expired);
             }
             self.expired += 1;
@@ -314,7 +325,7 @@ mod tests {
     #[test]
     fn a_flight_is_eight_bytes_and_loses_nothing() {
         assert_eq!(size_of::<Packed>(), 8);
-        let ended = [State::Answered, State::Lost, State::GivenUp, State::Withheld];
+        let ended = [State::Answered, State::Lost, State::GivenUp, State::Withheld, State::Extra];
         for state in [State::Void, State::Waiting].into_iter().chain(ended) {
             for flags in 0..8u8 {
                 let [terminating, stamped, doubtful] = [0, 1, 2].map(|bit| flags >> bit & 1 == 1);

@@ -138,8 +138,9 @@ pub trait Sink {
     /// Called when a reply arrived that answers no probe of this process.
     fn unrelated(&mut self);
     /// Called with the outcome of each probe over a flow: whether it was answered in time. It may
-    /// be called before the loss is counted, which may be in doubt.
-    fn flow(&mut self, _slot: SlotId, _flow: u8, _answered: bool) {}
+    /// be called before the loss is counted, which may be in doubt. `extra`: the probe is not one
+    /// of those that use the flows in turn, and has no event.
+    fn flow(&mut self, _slot: SlotId, _flow: u8, _answered: bool, _extra: bool) {}
     /// Called when the count of the peer's reflector has shown the directions of losses that were
     /// counted before: so many requests and so many answers were lost.
     fn ways(&mut self, _slot: SlotId, _lost_there: u32, _lost_back: u32) {}

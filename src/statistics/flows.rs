@@ -1,32 +1,48 @@
-//! The outcomes of a link's last UDP probes, and which of its flows lose while the others do not.
+//! The outcomes of a link's recent UDP probes by flow, and which flows lose while the others do
+//! not.
 //!
 //! A flow is a source port. A fabric chooses one of its parallel paths by it. So a path that loses
 //! shows in some flows of a link, and not in the others.
 //!
-//! The trap: each flow is probed every 16 seconds, so a link that has just begun to lose everything
-//! shows losses of one flow after the other, beside older answers of the rest. Therefore a flow is
-//! compared only with what the others did since its own first loss.
+//! The counts of all flows cover the same time, and each has about as many probes in turn. So a
+//! loss that all flows share is spread over them, whenever it begins or ends. The losing flows are
+//! the set that explains the losses best by two rates, one of the set and one of the rest. Chance
+//! also finds some set, so the set must explain more than the number of sets of its size costs. And
+//! it must hold most of what the link loses. Otherwise the link is bad, whatever its flows are.
+//!
+//! The trap: extra probes of a flow that is suspected. If a link begins to lose everything, the
+//! flow that shows it first must not get many of them before the others show it, too. So there is
+//! at most one for each probe in turn. The first loss after none begins another half, and the
+//! halves are compared each by itself. So these probes meet only others that are as recent.
+//!
+//! Rejected: the last 64 outcomes of the link, in their order. Half of them were extra probes, so
+//! of five and more dead flows of 16 there were too few to be sure of any.
 
 use crate::limits::FLOWS_MAX;
 
 /// Number of flows that a link can have.
 pub(super) const FLOWS: usize = FLOWS_MAX as usize;
-/// Number of a link's probes whose outcomes are remembered: a minute, of which half may be extra
-/// probes of one flow.
-pub(super) const OUTCOMES: usize = 64;
-/// A flow is losing if chance makes as many losses in less than this share of all cases, at the
-/// loss rate of the link's other flows.
-const CHANCE_MAX: f64 = 1e-7;
-/// A flow is looked at more closely if chance makes as many losses in less than this share of
-/// cases.
-const SUSPECT_MAX: f64 = 0.2;
-/// Fewer probes of the other flows are no comparison.
-const OTHERS_MIN: u32 = 8;
+/// Number of probes in turn in half of the counts: three of each of 16 flows. So a flow that loses
+/// no more is losing for 96 s at most, at an interval of a second.
+pub(super) const HALF_PROBES: u8 = 48;
+/// What a set of flows must explain in nats, besides the logarithm of the number of sets. More
+/// would need more probes than a minute has for a flow that loses a fifth. With less, the flows of
+/// a link that loses a twentieth to a fifth would lose by chance more often than once in 250
+/// links and ten minutes.
+const NATS_MIN: f64 = 5.0;
+/// What each flow of the set must explain by itself. Chance puts another flow beside those that
+/// lose with a probability of about e^-3.
+const OWN_NATS_MIN: f64 = 3.0;
+/// A flow that explains so much by itself is looked at more closely.
+const SUSPECT_NATS_MIN: f64 = 1.0;
 /// The loss rate of the other flows is taken as if one of so many further probes had been lost.
 const PRIOR_PROBES: f64 = 10.0;
+/// Flows are compared by their loss rates as if so many further probes had been answered: one loss
+/// of two says less than ten of thirty.
+const CALM_PROBES: f64 = 3.0;
 
-/// The last probes of a link of which [`TRACED_PERCENT`] lost are worth a trace.
-const TRACED_PROBES: usize = 32;
+/// A link that loses so many probes, and this share of them, is worth a trace.
+const TRACED_LOST: u32 = 5;
 const TRACED_PERCENT: u8 = 20;
 
 /// Direction of a flow's last loss.
@@ -42,256 +58,182 @@ pub enum FlowWay {
     Back,
 }
 
-/// Returns how the outcome of a flow's probe is stored: the flow in the low bits, and two flags.
-/// Zero means no probe.
-pub(super) const fn pack(flow: u8, is_lost: bool) -> u8 {
-    0x80 | (is_lost as u8) << 4 | flow & 0xf
-}
-
-/// The outcomes of a link's last probes, from the oldest.
-#[derive(Clone, Copy, Debug)]
-pub struct Flows([u8; OUTCOMES]);
-
-/// How many probes of a flow were sent since its first loss that is remembered, and lost.
+/// The recent probes of a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowReading {
-    /// Number of probes, with the first that was lost.
+    /// Number of probes whose outcome is known.
     pub probes: u32,
     /// Number of them that were not answered.
     pub lost: u32,
 }
 
-/// A flow beside the others of its link.
+/// The recent probes of a link by flow: of the half that is counted now, and of the half before.
 #[derive(Clone, Copy, Debug, Default)]
-struct Compared {
-    own: FlowReading,
-    /// The probability that chance makes as many losses.
-    chance: f64,
+pub struct Flows([[FlowReading; FLOWS]; 2]);
+
+impl FlowReading {
+    fn plus(self, other: Self) -> Self {
+        Self { probes: self.probes + other.probes, lost: self.lost + other.lost }
+    }
+
+    fn less(self, other: Self) -> Self {
+        Self { probes: self.probes - other.probes, lost: self.lost - other.lost }
+    }
+
+    fn sum(of: impl Iterator<Item = Self>) -> Self {
+        of.fold(Self::default(), Self::plus)
+    }
+
+    /// Returns the log-likelihood of the losses at their own rate.
+    fn likelihood(self) -> f64 {
+        let (lost, probes) = (f64::from(self.lost), f64::from(self.probes));
+        let term = |count: f64| if count > 0.0 { count * (count / probes).ln() } else { 0.0 };
+        term(lost) + term(probes - lost)
+    }
+
+    /// Returns how many nats its own loss rate explains more than that of `others`. 0 if they lose
+    /// as much.
+    fn gain(self, others: Self) -> f64 {
+        let rate = (f64::from(others.lost) + 1.0) / (f64::from(others.probes) + PRIOR_PROBES);
+        let (lost, answered) = (f64::from(self.lost), f64::from(self.probes - self.lost));
+        if lost <= rate * f64::from(self.probes) || rate >= 1.0 {
+            return 0.0;
+        }
+        self.likelihood() - lost * rate.ln() - answered * (1.0 - rate).ln()
+    }
+
+    /// Returns how many nats two rates explain more than one: that of these flows, and that of the
+    /// others of `all`. 0 if these lose less.
+    fn explains(self, all: Self) -> f64 {
+        let others = all.less(self);
+        let is_worse =
+            u64::from(self.lost) * u64::from(others.probes) > u64::from(others.lost) * u64::from(self.probes);
+        if is_worse { self.likelihood() + others.likelihood() - all.likelihood() } else { 0.0 }
+    }
+
+    fn rate(self) -> f64 {
+        f64::from(self.lost) / f64::from(self.probes.max(1))
+    }
+
+    fn calm_rate(self) -> f64 {
+        f64::from(self.lost) / (f64::from(self.probes) + CALM_PROBES)
+    }
+
+    fn percent(self) -> u8 {
+        u8::try_from(100 * self.lost / self.probes.max(1)).unwrap_or(100)
+    }
 }
 
 impl Flows {
-    /// Makes it from outcomes in the order of the probes, as they are stored.
-    pub(super) const fn new(outcomes: [u8; OUTCOMES]) -> Self {
-        Self(outcomes)
+    /// Makes it from the counts of both halves, the newer first.
+    pub(super) const fn new(halves: [[FlowReading; FLOWS]; 2]) -> Self {
+        Self(halves)
     }
 
     fn has_losses(&self) -> bool {
-        self.0.iter().any(|outcome| outcome & 0x10 != 0)
+        self.0.iter().flatten().any(|flow| flow.lost > 0)
     }
 
-    /// Returns the outcomes of each flow since its first loss.
+    /// Returns the counts of each flow. All are of the same time.
     pub fn readings(&self) -> [FlowReading; FLOWS] {
-        self.compared(&[false; FLOWS]).map(|compared| compared.own)
+        let [newer, older] = &self.0;
+        std::array::from_fn(|flow| newer[flow].plus(older[flow]))
     }
 
-    /// Whether a flow loses while the others do not, for each flow. If all lose alike, none does.
+    /// Whether a flow loses while the others do not, for each flow. If all lose alike, none does,
+    /// and neither if more than half do.
     pub fn losing(&self) -> [bool; FLOWS] {
         let mut losing = [false; FLOWS];
         if !self.has_losses() {
             return losing;
         }
-        // Each pass takes the flows that were found out of the comparison for the others.
-        for _ in 0..3 {
-            let next = self.compared(&losing).map(|compared| compared.chance < CHANCE_MAX);
-            if std::mem::replace(&mut losing, next) == next {
-                break;
-            }
+        let readings = self.readings();
+        // Flows by their loss rates, from the highest.
+        let mut order: [usize; FLOWS] = std::array::from_fn(|flow| flow);
+        order.sort_unstable_by(|a, b| readings[*b].calm_rate().total_cmp(&readings[*a].calm_rate()));
+        let probed = readings.iter().filter(|flow| flow.probes > 0).count();
+        // Bad paths may lose at different rates: each set is compared with what is left.
+        let mut rest = order.as_slice();
+        while let Some(count) = self.worst_set(rest) {
+            let (set, others) = rest.split_at(count);
+            set.iter().for_each(|flow| losing[*flow] = self.gain(*flow, others) >= OWN_NATS_MIN);
+            rest = others;
         }
-        losing
+        let is_most = (FLOWS - rest.len()) * 2 > probed;
+        let of = |flows: &[usize]| flows.iter().map(|flow| readings[*flow].rate()).sum::<f64>();
+        let bad = order.len() - rest.len();
+        if is_most || of(&order[..bad]) < of(&order[bad..]) { [false; FLOWS] } else { losing }
     }
 
-    /// Returns the flow that an extra probe would tell most about: of those whose losses are
-    /// unlikely to be chance, one of which the fewest probes are known.
+    /// Returns how many nats a flow's own loss rate explains more than that of the others.
+    fn gain(&self, flow: usize, others: &[usize]) -> f64 {
+        let of_half = |half: &[FlowReading; FLOWS]| {
+            let others = others.iter().filter(|other| **other != flow);
+            half[flow].gain(FlowReading::sum(others.map(|other| half[*other])))
+        };
+        self.0.iter().map(of_half).sum()
+    }
+
+    /// Returns how many of the first of these flows are the set that explains the losses best.
+    /// `None` if chance explains them.
+    fn worst_set(&self, flows: &[usize]) -> Option<usize> {
+        let all = self.0.each_ref().map(|half| FlowReading::sum(flows.iter().map(|flow| half[*flow])));
+        let (mut sets, mut cost, mut best) = ([FlowReading::default(); 2], 0.0, (NATS_MIN, None));
+        for (count, flow) in (1..).zip(flows) {
+            // The logarithm of the number of sets of this size, twice as many for each flow more.
+            cost += (2.0 * (flows.len() + 1 - count) as f64 / count as f64).ln();
+            let mut nats = -cost;
+            for ((half, set), all) in self.0.iter().zip(&mut sets).zip(&all) {
+                *set = set.plus(half[*flow]);
+                nats += set.explains(*all);
+            }
+            if nats > best.0 {
+                best = (nats, Some(count));
+            }
+        }
+        best.1
+    }
+
+    /// Returns the flow that an extra probe would tell most about: of those that are not known to
+    /// lose, the one whose losses are the least likely to be chance. If there is none, the flow of
+    /// those that lose of which the fewest probes are known: it may lose no more.
     pub fn suspect(&self) -> Option<u8> {
         // Nearly all links lose nothing.
         if !self.has_losses() {
             return None;
         }
-        let compared = self.compared(&self.losing());
-        let unsure = (0_u8..).zip(compared).filter(|(_, it)| it.own.lost > 0 && it.chance < SUSPECT_MAX);
-        unsure.min_by_key(|(_, it)| it.own.probes).map(|(flow, _)| flow)
+        let (losing, readings) = (self.losing(), self.readings());
+        let mut others = [0; FLOWS];
+        let known = (0..FLOWS).filter(|flow| !losing[*flow]);
+        let known_count = known.clone().zip(&mut others).map(|(flow, other)| *other = flow).count();
+        let others = others.get(..known_count).unwrap_or_default();
+        let gains = known.map(|flow| (flow, self.gain(flow, others))).filter(|(_, gain)| *gain >= SUSPECT_NATS_MIN);
+        let unsure = gains.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(flow, _)| flow);
+        let sure = || (0..FLOWS).filter(|flow| losing[*flow]).min_by_key(|flow| readings[*flow].probes);
+        u8::try_from(unsure.or_else(sure)?).ok()
     }
 
     /// Returns a flow whose path is worth a trace, and the share of its probes that were lost, in
     /// percent: the worst of those that lose while the others do not. If there is none and the link
-    /// has lost a fifth of its last [`TRACED_PROBES`] probes, the flow of its last loss.
+    /// loses a fifth, the flow that has lost most, and the share of the link.
     pub fn worth_a_trace(&self) -> Option<(u8, u8)> {
-        let newest = self.0.iter().rev().filter(|outcome| **outcome != 0).take(TRACED_PROBES);
-        let lost_flow = newest.clone().find(|outcome| **outcome & 0x10 != 0)? & 0xf;
-        let percent = |lost: usize, probes: usize| u8::try_from(100 * lost / probes.max(1)).unwrap_or(100);
+        if !self.has_losses() {
+            return None;
+        }
         let readings = self.readings();
-        let worst = (0_u8..).zip(self.losing()).zip(readings).filter(|((_, losing), _)| *losing);
-        let worst = worst.map(|((flow, _), it)| (flow, percent(it.lost as usize, it.probes as usize)));
-        let (probes, lost) = (newest.clone().count(), newest.filter(|outcome| **outcome & 0x10 != 0).count());
-        worst.max_by_key(|(_, percent)| *percent).or_else(|| {
-            let is_worth = probes >= TRACED_PROBES / 2 && percent(lost, probes) >= TRACED_PERCENT;
-            is_worth.then(|| (lost_flow, percent(lost, probes)))
+        let losing = (0_u8..).zip(readings.iter().zip(self.losing())).filter(|(_, (_, losing))| *losing);
+        let worst = losing.map(|(flow, (it, _))| (flow, it.percent())).max_by_key(|(_, percent)| *percent);
+        let [newer, _] = &self.0;
+        worst.or_else(|| {
+            [newer, &readings].into_iter().find_map(|flows| {
+                let link = FlowReading::sum(flows.iter().copied());
+                let is_worth = link.lost >= TRACED_LOST && link.percent() >= TRACED_PERCENT;
+                let most = (0_u8..).zip(flows).max_by_key(|(_, flow)| flow.lost).filter(|_| is_worth);
+                most.map(|(flow, _)| (flow, link.percent()))
+            })
         })
     }
-
-    fn compared(&self, losing: &[bool; FLOWS]) -> [Compared; FLOWS] {
-        let mut all = [Compared { own: FlowReading::default(), chance: 1.0 }; FLOWS];
-        for (flow, compared) in (0_u8..).zip(&mut all) {
-            let first = self.0.iter().position(|outcome| *outcome == pack(flow, true));
-            let Some(since) = first.and_then(|first| self.0.get(first..)) else { continue };
-            let (mut own, mut others) = (FlowReading::default(), [FlowReading::default(); FLOWS]);
-            for outcome in since.iter().filter(|outcome| **outcome != 0) {
-                let of = usize::from(outcome & 0xf);
-                let sum = if of == usize::from(flow) { &mut own } else { &mut others[of] };
-                sum.probes += 1;
-                sum.lost += u32::from(outcome & 0x10 != 0);
-            }
-            compared.own = own;
-            // A flow that has extra probes counts as much as any other.
-            let known = others.iter().zip(losing).filter(|(it, losing)| it.probes > 0 && !**losing);
-            let (mut rates, mut flows, mut probes) = (0.0, 0.0, 0);
-            for (it, _) in known {
-                rates += f64::from(it.lost) / f64::from(it.probes);
-                flows += 1.0;
-                probes += it.probes;
-            }
-            if probes >= OTHERS_MIN {
-                let rate = (rates / flows * f64::from(probes) + 1.0) / (f64::from(probes) + PRIOR_PROBES);
-                // The first loss is the reason to look, and no evidence.
-                compared.chance = at_least(own.lost - 1, own.probes - 1, rate);
-            } else if own.probes > 0 {
-                // Too early to say: a closer look is worth it.
-                compared.chance = SUSPECT_MAX / 2.0;
-            }
-        }
-        all
-    }
-}
-
-/// Returns the probability of at least `lost` losses of `probes` at this rate.
-fn at_least(lost: u32, probes: u32, rate: f64) -> f64 {
-    if rate >= 1.0 || lost == 0 {
-        return 1.0;
-    }
-    // The terms of the binomial distribution, from none lost on. What is above is summed up
-    // directly: one minus nearly one would lose all digits.
-    let (mut term, mut above) = ((1.0 - rate).powi(probes.cast_signed()), 0.0);
-    for k in 0..=probes {
-        if k >= lost {
-            above += term;
-        }
-        term *= f64::from(probes - k) / f64::from(k + 1) * rate / (1.0 - rate);
-    }
-    above.min(1.0)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A small generator of random numbers, from a seed.
-    struct Random(u64);
-
-    impl Random {
-        fn chance(&mut self, rate: f64) -> bool {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((self.0 >> 33) as f64) / f64::from(1_u32 << 31) < rate
-        }
-    }
-
-    /// Probes a flow each second in turn, and the suspect besides. `rate` is the loss rate of a
-    /// flow at a second. Returns the flows that were ever losing, and those that are at the end.
-    fn after(seconds: u32, seed: u64, rate: impl Fn(u32, u8) -> f64) -> ([bool; FLOWS], [bool; FLOWS]) {
-        let (mut outcomes, mut random, mut ever) = ([0; OUTCOMES], Random(seed), [false; FLOWS]);
-        for second in 0..seconds {
-            let turn = u8::try_from(second % 16).unwrap();
-            let suspect = Flows::new(outcomes).suspect();
-            for flow in [Some(turn), suspect].into_iter().flatten() {
-                outcomes.rotate_left(1);
-                outcomes[OUTCOMES - 1] = pack(flow, random.chance(rate(second, flow)));
-            }
-            let now = Flows::new(outcomes).losing();
-            ever.iter_mut().zip(now).for_each(|(ever, now)| *ever |= now);
-        }
-        (ever, Flows::new(outcomes).losing())
-    }
-
-    const LINKS: u64 = 100;
-
-    #[test]
-    fn dead_flows_are_found_within_a_minute_and_no_others() {
-        for dead in [1, 2] {
-            for seed in 0..LINKS {
-                let (ever, now) = after(124, seed, |second, flow| f64::from(u8::from(second >= 64 && flow < dead)));
-                let expected: Vec<bool> = (0..16).map(|flow| flow < dead).collect();
-                assert_eq!((&ever[..], &now[..]), (&expected[..], &expected[..]), "{dead}");
-            }
-        }
-        // Four of sixteen take longer, and no other is blamed.
-        let mut found = 0;
-        for seed in 0..LINKS {
-            let (ever, _) = after(124, seed, |second, flow| f64::from(u8::from(second >= 64 && flow % 4 == 1)));
-            assert!((0..16).all(|flow| !ever[flow] || flow % 4 == 1), "{ever:?}");
-            found += ever.iter().filter(|losing| **losing).count();
-        }
-        println!("{found} of {} flows, four of each link", 4 * LINKS);
-        assert!(found > 4, "{found}");
-    }
-
-    #[test]
-    fn a_link_that_begins_to_lose_has_no_losing_flow() {
-        for percent in [1, 5, 10, 20, 50, 80, 100] {
-            let mut wrong = 0;
-            for seed in 0..LINKS {
-                let rate = |second, _| if second < 70 { 0.0 } else { f64::from(percent) / 100.0 };
-                wrong += usize::from(after(190, seed, rate).0.contains(&true));
-            }
-            assert!(wrong <= 4, "{wrong} of {LINKS} links at {percent} %");
-        }
-    }
-
-    #[test]
-    fn some_flows_that_lose_a_fifth_are_found() {
-        let mut found = 0;
-        for seed in 0..LINKS {
-            let rate = |second, flow| if second >= 64 && flow == 7 { 0.2 } else { 0.0 };
-            let (ever, _) = after(184, seed, rate);
-            assert!((0..16).all(|flow| !ever[flow] || flow == 7));
-            found += usize::from(ever[7]);
-        }
-        println!("{found} of {LINKS} flows that lose a fifth are found within two minutes");
-        assert!(found > 10, "{found}");
-    }
-
-    #[test]
-    fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_worth_a_trace() {
-        let of = |count: usize, outcome: fn(usize) -> u8| {
-            let mut outcomes = [0; OUTCOMES];
-            (0..count).for_each(|at| outcomes[OUTCOMES - count + at] = outcome(at));
-            Flows::new(outcomes).worth_a_trace()
-        };
-        let flow = |at: usize| u8::try_from(at % 16).unwrap();
-        assert_eq!(of(64, |at| pack(u8::try_from(at % 16).unwrap(), false)), None);
-        assert_eq!(of(64, |at| pack(u8::try_from(at % 16).unwrap(), true)), Some((flow(63), 100)));
-        assert_eq!(of(64, |at| pack(u8::try_from(at % 16).unwrap(), at == 40)), None, "one loss");
-        assert_eq!(of(64, |at| if at % 2 == 0 { pack(9, true) } else { pack(3, false) }), Some((9, 100)));
-        assert_eq!(of(15, |_| pack(0, true)), None, "little is known");
-        assert_eq!(of(16, |_| pack(0, true)), Some((0, 100)));
-        assert_eq!(of(0, |_| 0), None);
-    }
-
-    #[test]
-    fn a_healthy_link_has_no_suspect_and_a_lost_probe_makes_one() {
-        let mut outcomes = [pack(3, false); OUTCOMES];
-        assert_eq!(Flows::new(outcomes).suspect(), None);
-        outcomes[OUTCOMES - 1] = pack(9, true);
-        assert_eq!(Flows::new(outcomes).suspect(), Some(9));
-        assert_eq!(Flows::new(outcomes).readings()[9], FlowReading { probes: 1, lost: 1 });
-        assert_eq!(Flows::new([0; OUTCOMES]).losing(), [false; FLOWS]);
-    }
-
-    #[test]
-    fn the_probability_is_that_of_the_binomial_distribution() {
-        for (lost, probes, rate, expected) in
-            [(0, 0, 0.5, 1.0), (0, 24, 0.1, 1.0), (1, 1, 0.25, 0.25), (2, 2, 0.5, 0.25), (4, 4, 0.01, 1e-8)]
-        {
-            let found = at_least(lost, probes, rate);
-            assert!((found / expected - 1.0).abs() < 1e-9, "{lost} of {probes} at {rate}: {found}");
-        }
-    }
-}
+mod tests;

@@ -44,9 +44,9 @@ impl Sink for MethodSink<'_> {
         }
     }
 
-    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool) {
+    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool, extra: bool) {
         if let Some(link) = self.statistics.udp(slot) {
-            link.outcome(flow, !answered);
+            link.outcome(flow, !answered, extra);
         }
     }
 

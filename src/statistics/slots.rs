@@ -203,6 +203,7 @@ impl PeerStatistics<'_> {
             Event::Corrupt => bump32(&rare.corrupt),
             Event::NotSent(reason) => bump32(&rare.send_errors[reason as usize]),
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
+            Event::Extra { .. } => {}
         }
         self.recent().record(event, cell, window);
     }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
-use super::flows::{FLOWS, FlowWay, Flows, OUTCOMES, pack};
+use super::flows::{FLOWS, FlowReading, FlowWay, Flows, HALF_PROBES};
 use super::halves::Halves;
 use super::modulo;
 use super::turns::Turns;
@@ -32,14 +32,24 @@ pub(super) struct Link {
     /// One more than the number of requests of this peer that were answered in its last minute; 0
     /// if it is not known.
     heard: AtomicU16,
-    /// Number of outcomes so far, modulo 2^16. The next is stored at its remainder.
-    outcomes_count: AtomicU16,
-    /// The outcomes of the last probes, as [`pack`] makes them.
-    outcomes: [AtomicU8; OUTCOMES],
+    /// Number of probes in turn that the newer half of `flows` counts.
+    in_turn: AtomicU8,
+    /// Which half of `flows` is the newer one, and whether an extra probe is allowed.
+    newer: AtomicU8,
+    may_probe: AtomicU8,
+    /// Probes and losses of each flow, in two halves.
+    flows: [[FlowCounts; FLOWS]; 2],
     /// Two bits for each flow: the direction of its last loss.
     flow_ways: AtomicU32,
     /// Of the delays there and back.
     variations: [Variation; 2],
+}
+
+/// The probes of a flow whose outcome is known, and how many of them were lost.
+#[derive(Debug, Default)]
+struct FlowCounts {
+    probes: AtomicU8,
+    lost: AtomicU8,
 }
 
 /// The numbers of all slots.
@@ -127,8 +137,10 @@ impl Link {
             path_mtu: AtomicU16::new(0),
             passes: AtomicU16::new(0),
             heard: AtomicU16::new(0),
-            outcomes_count: AtomicU16::new(0),
-            outcomes: [const { AtomicU8::new(0) }; OUTCOMES],
+            in_turn: AtomicU8::new(0),
+            newer: AtomicU8::new(0),
+            may_probe: AtomicU8::new(0),
+            flows: Default::default(),
             flow_ways: AtomicU32::new(0),
             variations: Default::default(),
         }
@@ -145,10 +157,13 @@ impl Link {
         self.path_mtu.store(other.path_mtu.load(Ordering::Relaxed), Ordering::Relaxed);
         self.passes.store(other.passes.load(Ordering::Relaxed), Ordering::Relaxed);
         self.heard.store(other.heard.load(Ordering::Relaxed), Ordering::Relaxed);
-        for (to, from) in self.outcomes.iter().zip(&other.outcomes) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (to, from) in self.flows.iter().flatten().zip(other.flows.iter().flatten()) {
+            to.probes.store(from.probes.load(Ordering::Relaxed), Ordering::Relaxed);
+            to.lost.store(from.lost.load(Ordering::Relaxed), Ordering::Relaxed);
         }
-        self.outcomes_count.store(other.outcomes_count.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.in_turn.store(other.in_turn.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.newer.store(other.newer.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.may_probe.store(other.may_probe.load(Ordering::Relaxed), Ordering::Relaxed);
         self.flow_ways.store(other.flow_ways.load(Ordering::Relaxed), Ordering::Relaxed);
         for (to, from) in self.variations.iter().zip(&other.variations) {
             to.copy(from);
@@ -157,6 +172,12 @@ impl Link {
 
     fn half(&self, window: u16) -> &[AtomicU8; 2] {
         &self.ways[usize::from(window % 2)]
+    }
+
+    /// Returns the counts of the flows in the newer half, and in the older one.
+    fn flow_halves(&self) -> [&[FlowCounts; FLOWS]; 2] {
+        let [even, odd] = &self.flows;
+        if self.newer.load(Ordering::Relaxed) == 0 { [even, odd] } else { [odd, even] }
     }
 
     fn clear(&self, window: u16) {
@@ -184,13 +205,58 @@ impl UdpLinks<'_> {
         }
     }
 
-    /// Notes the outcome of a flow's probe.
-    pub(super) fn outcome(&self, flow: u8, is_lost: bool) {
-        let count = self.link.outcomes_count.load(Ordering::Relaxed);
-        if let Some(place) = self.link.outcomes.get(usize::from(count) % OUTCOMES) {
-            place.store(pack(flow, is_lost), Ordering::Relaxed);
+    /// Counts the outcome of a flow's probe. An extra one is not among those that use the flows in
+    /// turn.
+    pub(super) fn outcome(&self, flow: u8, is_lost: bool, is_extra: bool) {
+        let link = self.link;
+        let in_turn = link.in_turn.load(Ordering::Relaxed);
+        let [newer, _] = link.flow_halves();
+        if in_turn >= HALF_PROBES && !is_extra {
+            link.newer.store(1 - link.newer.load(Ordering::Relaxed).min(1), Ordering::Relaxed);
+            self.begin_half();
+        } else if is_lost && newer.iter().all(|counts| counts.lost.load(Ordering::Relaxed) == 0) {
+            // What was before the first loss is no comparison for what comes after it.
+            self.begin_half();
         }
-        self.link.outcomes_count.store(count.wrapping_add(1), Ordering::Relaxed);
+        if !is_extra {
+            link.in_turn.store(link.in_turn.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            link.may_probe.store(1, Ordering::Relaxed);
+        }
+        let [newer, _] = link.flow_halves();
+        if let Some(counts) = newer.get(usize::from(flow)) {
+            let (probes, lost) = (counts.probes.load(Ordering::Relaxed), counts.lost.load(Ordering::Relaxed));
+            // Both stop together, so that their ratio stays right.
+            if let Some(probes) = probes.checked_add(1) {
+                counts.probes.store(probes, Ordering::Relaxed);
+                counts.lost.store(lost + u8::from(is_lost), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Empties the newer half of the counts of flows, and forgets the directions of losses that are
+    /// in neither half.
+    fn begin_half(&self) {
+        let [newer, _] = self.link.flow_halves();
+        for counts in newer {
+            counts.probes.store(0, Ordering::Relaxed);
+            counts.lost.store(0, Ordering::Relaxed);
+        }
+        self.link.in_turn.store(0, Ordering::Relaxed);
+        let is_gone = |(_, flow): &(u32, FlowReading)| flow.lost == 0;
+        let gone = (0..).zip(self.flows().readings()).filter(is_gone).fold(0, |gone, (flow, _)| gone | 3 << (2 * flow));
+        let ways = &self.link.flow_ways;
+        ways.store(ways.load(Ordering::Relaxed) & !gone, Ordering::Relaxed);
+    }
+
+    /// Returns the flow to send an extra probe over, if there is one: [`Flows::suspect`]. Only the
+    /// probe thread calls it. There is at most one for each probe that uses the flows in turn.
+    pub fn take_suspect(&self) -> Option<u8> {
+        if self.link.may_probe.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let suspect = self.flows().suspect()?;
+        self.link.may_probe.store(0, Ordering::Relaxed);
+        Some(suspect)
     }
 
     /// Notes in which direction the last loss of a flow was.
@@ -270,12 +336,14 @@ impl UdpLinks<'_> {
         WaysReading { lost_there: sum(0), lost_back: sum(1) }
     }
 
-    /// Returns the outcomes of the last probes.
+    /// Returns the counts of the flows.
     pub fn flows(&self) -> Flows {
-        let mut outcomes = self.link.outcomes.each_ref().map(|outcome| outcome.load(Ordering::Relaxed));
-        // The oldest is where the next will be.
-        outcomes.rotate_left(usize::from(self.link.outcomes_count.load(Ordering::Relaxed)) % OUTCOMES);
-        Flows::new(outcomes)
+        let read = |counts: &FlowCounts| {
+            let lost = counts.lost.load(Ordering::Relaxed).into();
+            // A reader may meet the writer between its two numbers.
+            FlowReading { probes: u32::from(counts.probes.load(Ordering::Relaxed)).max(lost), lost }
+        };
+        Flows::new(self.link.flow_halves().map(|half| half.each_ref().map(read)))
     }
 
     /// Returns the direction of the last loss of each flow.
@@ -297,7 +365,6 @@ impl UdpLinks<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statistics::FlowReading;
 
     const SLOT: SlotId = SlotId(3);
 
@@ -356,8 +423,8 @@ mod tests {
                 link.set_heard(heard);
                 assert_eq!(link.heard(), Some(heard));
             }
-            (0..100).for_each(|_| link.outcome(4, false));
-            (0..30).for_each(|_| link.outcome(5, true));
+            (0..30).for_each(|_| link.outcome(4, false, false));
+            (0..30).for_each(|_| link.outcome(5, true, true));
             link.way(5, FlowWay::Back);
             link.way(15, FlowWay::Out);
             assert_eq!(link.flows().readings()[5], FlowReading { probes: 30, lost: 30 });
@@ -368,6 +435,44 @@ mod tests {
             assert_eq!((link.hops(), link.mtu(), link.heard()), (None, MtuReading::Unknown, None));
             assert_eq!(link.flows().readings()[5], FlowReading::default());
             assert_eq!(link.flow_ways()[5], FlowWay::Unknown);
+        });
+    }
+
+    #[test]
+    fn the_direction_of_a_flow_is_forgotten_with_its_losses() {
+        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        at(&links, &halves, 1, |link| {
+            let in_turn = |probes: u8| (0..probes).for_each(|probe| link.outcome(probe % 16, false, false));
+            link.outcome(5, true, false);
+            link.way(5, FlowWay::Back);
+            in_turn(HALF_PROBES);
+            assert_eq!((link.flow_ways()[5], link.flows().readings()[5].lost), (FlowWay::Back, 1), "in the older half");
+            in_turn(HALF_PROBES);
+            assert_eq!((link.flow_ways()[5], link.flows().readings()[5].lost), (FlowWay::Unknown, 0));
+        });
+    }
+
+    #[test]
+    fn an_extra_probe_needs_a_probe_in_turn() {
+        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        at(&links, &halves, 1, |link| {
+            (0..20).for_each(|flow| link.outcome(flow % 16, false, false));
+            assert_eq!(link.take_suspect(), None, "nothing is lost");
+            link.outcome(4, true, false);
+            assert_eq!((link.take_suspect(), link.take_suspect()), (Some(4), None));
+            link.outcome(4, true, true);
+            assert_eq!(link.take_suspect(), None, "an extra probe allows no other one");
+            link.outcome(5, false, false);
+            assert_eq!(link.take_suspect(), Some(4));
+        });
+    }
+
+    #[test]
+    fn the_counts_of_a_flow_stop_together() {
+        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        at(&links, &halves, 1, |link| {
+            (0..400).for_each(|probe| link.outcome(9, probe % 2 == 0, true));
+            assert_eq!(link.flows().readings()[9], FlowReading { probes: 255, lost: 128 });
         });
     }
 

@@ -40,6 +40,9 @@ pub const TLV_HEADER_BYTES: usize = 4;
 pub const PADDING_BYTES: usize = PAYLOAD_BYTES_MIN;
 /// Bytes of a usual request, and of its answer.
 pub const REQUEST_BYTES: usize = BASE_BYTES + TLV_HEADER_BYTES + PADDING_BYTES;
+/// Bytes of an extra request of a flow. It is longer, so the reflector does not count it among the
+/// usual ones that it has heard, and its sender does not count it among those it has sent.
+pub const EXTRA_REQUEST_BYTES: usize = REQUEST_BYTES + 4;
 
 /// Flag of a TLV: the reflector did not understand it. Senders set it, so it stays set if the
 /// reflector does not know TLVs at all.
@@ -53,8 +56,8 @@ pub(super) const EXTRA_PADDING: u8 = 1;
 
 /// Writes a request into all of `out`.
 ///
-/// Its length is that of the request: [`REQUEST_BYTES`], or more for a probe of the path MTU. The
-/// one TLV reaches to the end. After `padding` it has a fixed pattern.
+/// Its length is that of the request: [`REQUEST_BYTES`], or more for an extra one and for a
+/// probe of the path MTU. The one TLV reaches to the end. After `padding` it has a fixed pattern.
 ///
 /// # Panics
 /// If `out` is shorter than [`REQUEST_BYTES`], or longer than a UDP datagram can be.

@@ -203,7 +203,7 @@ impl Reflector {
         let answers = &mut watcher.answers[if place == REST { 2 * REST } else { 2 * place + usize::from(ssid & 1) }];
         let bytes = answer::write(out, request, *answers, with).ok_or(Refused::Malformed)?;
         *answers = answers.wrapping_add(1);
-        // Longer ones are not probes, but packets of traces and of the search for the path MTU.
+        // Longer ones are extra probes, and packets of traces and of the search for the path MTU.
         if request.len() <= REQUEST_BYTES {
             watcher.hear(self.halves.number(now));
         }

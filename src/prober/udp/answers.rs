@@ -53,11 +53,13 @@ impl<'a> Answers<'a> {
         let Some((slot, events)) = self.engine.reply_after(label, from, datagram.moment, Some(dwell)) else {
             return false;
         };
-        events.into_iter().flatten().for_each(|event| sink.event_of_reply(slot, low, event));
+        let counted = events.into_iter().flatten().filter(|event| !matches!(event, Event::Extra { .. }));
+        counted.for_each(|event| sink.event_of_reply(slot, low, event));
         let (Some(link), Some(sight)) = (self.links.get_mut(slot.index()), sight) else { return true };
+        let extra = matches!(events, [Some(Event::Extra { .. }), _]);
         match events {
-            [Some(Event::Received { .. }), _] => {
-                sink.flow(slot, flow.0, true);
+            [Some(Event::Received { .. } | Event::Extra { answered: true }), _] => {
+                sink.flow(slot, flow.0, true, extra);
                 let (sequence, oldest) = (link.sequence(low), self.engine.oldest_waiting());
                 if let Some(directions) = link.ways.answered(label.number, sequence, reply.count, oldest) {
                     report(slot, directions, sink);
@@ -69,8 +71,8 @@ impl<'a> Answers<'a> {
                 sink.one_way(slot, there, back);
             }
             // It was not lost before this moment. Its count is known, and its direction is not.
-            [Some(Event::Lost), _] if sight.waits => {
-                sink.flow(slot, flow.0, false);
+            [Some(Event::Lost | Event::Extra { .. }), _] if sight.waits => {
+                sink.flow(slot, flow.0, false, extra);
                 link.ways.hear(reply.count, true);
             }
             [Some(Event::Duplicate), _] => link.ways.hear(reply.count, false),
@@ -81,10 +83,12 @@ impl<'a> Answers<'a> {
 }
 
 fn report(slot: SlotId, directions: super::ways::Directions, sink: &mut impl Sink) {
-    let super::ways::Directions { there, back, flows } = directions;
-    sink.ways(slot, there, back);
+    let super::ways::Directions { there, back, flows, out } = directions;
+    if there + back > 0 {
+        sink.ways(slot, there, back);
+    }
     for flow in (0..16).filter(|flow| flows >> flow & 1 == 1) {
-        sink.flow_way(slot, flow, there > 0);
+        sink.flow_way(slot, flow, out);
     }
 }
 

@@ -5,7 +5,7 @@ use super::wire::Flow;
 use crate::prober::flights::Tag;
 use crate::prober::packet::Label;
 
-/// The session of a slot with the reflector of its peer: 80 bytes.
+/// The session of a slot with the reflector of its peer: 88 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     /// Sequence number of the next probe. Its low 16 bits are those of the engine's label.
@@ -35,10 +35,10 @@ impl Link {
         self.next.wrapping_sub(1).wrapping_sub(behind.into())
     }
 
-    /// Notes a probe that was not answered in time. Returns its flow.
-    pub fn lost(&mut self, tag: Tag) -> Flow {
+    /// Notes a probe that was not answered in time, and may be an extra one. Returns its flow.
+    pub fn lost(&mut self, tag: Tag, extra: bool) -> Flow {
         let (flow, low) = read(tag);
-        self.ways.lost(self.sequence(low), flow.0);
+        self.ways.lost(self.sequence(low), flow.0, extra);
         flow
     }
 }
@@ -66,6 +66,6 @@ mod tests {
                 assert_eq!(link.sequence(label.sequence.wrapping_add(1)), sequence - 65_535);
             }
         }
-        assert_eq!(size_of::<Link>(), 80);
+        assert_eq!(size_of::<Link>(), 88);
     }
 }

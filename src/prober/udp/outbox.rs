@@ -6,7 +6,7 @@ use super::wire::{Flow, Outgoing, UdpWire};
 use crate::prober::SendError;
 use crate::prober::mmsg::BATCH;
 use crate::prober::packet::{Codec, Label};
-use crate::prober::stamp::packet::{REQUEST_BYTES, write_request};
+use crate::prober::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES, write_request};
 use crate::prober::stamp::{ErrorEstimate, NtpTime};
 use crate::units::Nanos;
 
@@ -17,6 +17,7 @@ struct Item {
     sequence: u32,
     flow: Flow,
     to: SocketAddr,
+    bytes: usize,
 }
 
 /// Buffers of the requests in preparation, allocated once. A turn writes them, and
@@ -27,13 +28,13 @@ pub struct Outbox {
     /// How far our clock is to be trusted.
     pub error: ErrorEstimate,
     items: Vec<Item>,
-    messages: Box<[[u8; REQUEST_BYTES]]>,
+    messages: Box<[[u8; EXTRA_REQUEST_BYTES]]>,
 }
 
 impl Outbox {
     /// Makes an empty batch for the session `ssid`.
     pub fn new(ssid: u16) -> Self {
-        let messages = vec![[0; REQUEST_BYTES]; BATCH].into_boxed_slice();
+        let messages = vec![[0; EXTRA_REQUEST_BYTES]; BATCH].into_boxed_slice();
         Self { ssid, error: ErrorEstimate::UNKNOWN, items: Vec::with_capacity(BATCH), messages }
     }
 
@@ -42,10 +43,11 @@ impl Outbox {
         self.ssid
     }
 
-    /// Adds a request. A batch has at most [`BATCH`].
-    pub fn push(&mut self, label: Label, sequence: u32, flow: Flow, to: IpAddr, port: u16) {
+    /// Adds a request, which may be an extra one. A batch has at most [`BATCH`].
+    pub fn push(&mut self, label: Label, sequence: u32, flow: Flow, to: SocketAddr, extra: bool) {
         debug_assert!(self.items.len() < BATCH, "a full batch is sent");
-        self.items.push(Item { label, sequence, flow, to: SocketAddr::new(to, port) });
+        let bytes = if extra { EXTRA_REQUEST_BYTES } else { REQUEST_BYTES };
+        self.items.push(Item { label, sequence, flow, to, bytes });
     }
 
     /// Returns the labels of the batch.
@@ -59,7 +61,7 @@ impl Outbox {
         let at = NtpTime::from_unix(at);
         for (item, message) in self.items.iter().zip(&mut self.messages) {
             let identity = codec.identity(item.label, item.to.ip());
-            write_request(message, item.sequence, self.ssid, at, self.error, &identity);
+            write_request(&mut message[..item.bytes], item.sequence, self.ssid, at, self.error, &identity);
         }
     }
 
@@ -68,8 +70,8 @@ impl Outbox {
         const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         let Self { items, messages, .. } = self;
         let mut packets = [Outgoing { to: NOWHERE, flow: Flow(0), ttl: None, bytes: &[] }; BATCH];
-        for ((packet, item), bytes) in packets.iter_mut().zip(&*items).zip(messages.iter()) {
-            *packet = Outgoing { to: item.to, flow: item.flow, ttl: None, bytes };
+        for ((packet, item), message) in packets.iter_mut().zip(&*items).zip(messages.iter()) {
+            *packet = Outgoing { to: item.to, flow: item.flow, ttl: None, bytes: &message[..item.bytes] };
         }
         wire.send(&packets[..items.len()], &mut |index, result| {
             sent(items[index].label, result);

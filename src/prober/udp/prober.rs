@@ -9,7 +9,7 @@
 //!   without that wait, and a loss is decided so much later ([`DWELL_MAX`]).
 //! - Between its own probes, a turn answers those of others.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::answers::Answers;
 use super::explorer::Explorer;
@@ -248,8 +248,9 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         self.attend();
     }
 
-    /// Sends one more probe to a slot over a flow at the next turn. It counts as any other. Returns
-    /// false if too many wait.
+    /// Sends an extra probe to a slot over a flow at the next turn. It has no event, so it changes
+    /// no figure of the link: only its flow's outcomes, and the direction of the flow's loss.
+    /// Returns false if too many wait.
     pub fn probe_flow(&mut self, slot: SlotId, flow: Flow) -> bool {
         let has_room = self.extras.len() < EXTRAS_MAX && flow.0 < self.flows && !self.finishing;
         if has_room {
@@ -355,10 +356,10 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
         let Self { engine, links, .. } = self;
         loop {
-            let decided = engine.expire_and(as_of, &mut |slot, tag| {
+            let decided = engine.expire_and(as_of, &mut |slot, tag, extra| {
                 if let Some(link) = links.get_mut(slot.index()) {
-                    let flow = link.lost(tag);
-                    sink.flow(slot, flow.0, false);
+                    let flow = link.lost(tag, extra);
+                    sink.flow(slot, flow.0, false, extra);
                 }
             });
             match decided {
@@ -416,7 +417,7 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         for _ in 0..most {
             let Some(slot) = next else { break };
             next = self.schedule.after(slot);
-            self.prepare(slot, flow, now, sink);
+            self.prepare(slot, flow, now, false, sink);
         }
         self.flush(Some(due), sink);
         next
@@ -426,20 +427,21 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
         let now = self.clock.now();
         for index in 0..self.extras.len() {
             let (slot, flow) = self.extras[index];
-            self.prepare(slot, flow, now, sink);
+            self.prepare(slot, flow, now, true, sink);
         }
         self.extras.clear();
         self.flush(None, sink);
     }
 
     /// Records a probe, and adds it to the next batch.
-    fn prepare(&mut self, slot: SlotId, flow: Flow, now: Nanos, sink: &mut impl Sink) {
-        let (Some(to), Some(link)) = (self.engine.address(slot), self.links.get_mut(slot.index())) else { return };
-        match self.engine.begin(slot, now) {
+    fn prepare(&mut self, slot: SlotId, flow: Flow, now: Nanos, extra: bool, sink: &mut impl Sink) {
+        let Self { engine, links, outbox, .. } = self;
+        let (Some(to), Some(link)) = (engine.address(slot), links.get_mut(slot.index())) else { return };
+        match if extra { engine.begin_extra(slot, now) } else { engine.begin(slot, now) } {
             Ok(label) => {
                 let (sequence, tag) = link.begin(label, flow);
-                self.engine.tag(label, tag);
-                self.outbox.push(label, sequence, flow, to, self.port);
+                engine.tag(label, tag);
+                outbox.push(label, sequence, flow, SocketAddr::new(to, self.port), extra);
             }
             Err(reason) => sink.event(slot, Event::NotSent(reason)),
         }

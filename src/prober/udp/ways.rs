@@ -4,6 +4,9 @@
 //! order, so many requests were sent and so many were counted: the other requests were lost. Of a
 //! count without an answer, the answer was lost.
 //!
+//! Extra probes of a flow are in both counts, and so are their losses. But their losses are not
+//! counted elsewhere, so they are left out of what is said of a link. Their flows get a direction.
+//!
 //! Only losses that the prober has counted get a direction. So the losses between two answers are
 //! judged once all probes between them are decided. Three answers separate what is known of the
 //! probes of a link: `base`, up to which all is judged, `next`, up to which all is judged next, and
@@ -18,15 +21,18 @@
 //! - A request that the network doubles, and of which one answer is lost, looks like a lost answer
 //!   to another request. No count can show that.
 
-/// Directions of losses that were counted before.
+/// Directions of losses that were counted before, without those of extra probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Directions {
     /// Lost requests: on the way to the peer.
     pub there: u32,
     /// Lost answers: on the way from the peer.
     pub back: u32,
-    /// The flows that lost, one bit each, if all losses have one direction. Otherwise 0.
+    /// The flows that lost, one bit each, if all losses have one direction, with those of extra
+    /// probes. Otherwise 0.
     pub flows: u16,
+    /// Whether this direction is that of lost requests.
+    pub out: bool,
 }
 
 /// An answer, as far as it is remembered: 8 bytes.
@@ -50,11 +56,13 @@ impl Mark {
     }
 }
 
-/// What has happened to the probes between two marks: 6 bytes.
+/// What has happened to the probes between two marks: 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Span {
     /// Number of losses that the prober has counted.
     lost: u16,
+    /// Number of extra probes that were lost.
+    extra: u16,
     /// Counts of the reflector of which an answer has arrived in time.
     heard: u16,
     /// The flows that lost, one bit each.
@@ -64,12 +72,13 @@ struct Span {
 impl Span {
     fn add(&mut self, other: Self) {
         self.lost = self.lost.saturating_add(other.lost);
+        self.extra = self.extra.saturating_add(other.extra);
         self.heard = self.heard.saturating_add(other.heard);
         self.flows |= other.flows;
     }
 }
 
-/// What is known of the directions of a link: 72 bytes.
+/// What is known of the directions of a link: 80 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ways {
     base: Mark,
@@ -209,12 +218,14 @@ impl Ways {
         }
     }
 
-    /// Notes that the probe with this sequence number was not answered in time.
-    pub fn lost(&mut self, sequence: u32, flow: u8) {
+    /// Notes that the probe with this sequence number was not answered in time. It may be an extra
+    /// one.
+    pub fn lost(&mut self, sequence: u32, flow: u8, extra: bool) {
         if self.is_known()
             && let Some(span) = self.span_of(sequence)
         {
-            span.lost = span.lost.saturating_add(1);
+            let lost = if extra { &mut span.extra } else { &mut span.lost };
+            *lost = lost.saturating_add(1);
             span.flows |= 1_u16.checked_shl(flow.into()).unwrap_or_default();
         }
     }
@@ -234,22 +245,26 @@ impl Ways {
 
     /// Returns the directions of the losses between `base` and `next`.
     fn directions(&self) -> Option<Directions> {
-        let Span { lost, heard, flows } = self.spans[0];
-        if lost == 0 {
+        let Span { lost, extra, heard, flows } = self.spans[0];
+        let (lost, all) = (u32::from(lost), u32::from(lost) + u32::from(extra));
+        if all == 0 {
             return None;
         }
-        let lost = u32::from(lost);
         let sent = self.next.sent.wrapping_sub(self.base.sent).wrapping_sub(1);
         let counted = self.next.counted.wrapping_sub(self.base.counted).wrapping_sub(1);
         // The most that can have been lost on each way. If nothing else has happened, both together
         // are all losses.
         let (back_most, there_most) = (counted.saturating_sub(heard.into()), sent.saturating_sub(counted));
-        let (there, back) = (lost.saturating_sub(back_most), lost.saturating_sub(there_most));
-        if there + back > lost || there + back == 0 {
+        let least = |of: u32| (of.saturating_sub(back_most), of.saturating_sub(there_most));
+        let (all_there, all_back) = least(all);
+        if all_there + all_back > all || all_there + all_back == 0 {
             return None;
         }
-        let one_way = there == lost || back == lost;
-        Some(Directions { there, back, flows: if one_way { flows } else { 0 } })
+        // If extra probes were lost and both ways lose, the losses that are certain are fewer: it
+        // is not known which of the lost probes were the extra ones.
+        let (there, back) = least(lost);
+        let one_way = all_there == all || all_back == all;
+        Some(Directions { there, back, flows: if one_way { flows } else { 0 }, out: all_there > 0 })
     }
 }
 

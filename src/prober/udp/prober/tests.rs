@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::*;
 use crate::peers::ZoneId;
 use crate::prober::stamp::NtpTime;
-use crate::prober::stamp::packet::REQUEST_BYTES;
+use crate::prober::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES};
 use crate::prober::udp::{Answer, Datagram, Outgoing, Refusal};
 use crate::prober::{Moment, RealTime, SendError, Stamp};
 
@@ -251,6 +251,7 @@ impl UdpWire for Net {
 struct Log {
     events: Vec<(SlotId, Event)>,
     flows: Vec<(SlotId, u8, bool)>,
+    extra_flows: Vec<(SlotId, u8, bool)>,
     flow_ways: Vec<(SlotId, u8, bool)>,
     /// By slot: losses there and back.
     ways: BTreeMap<u32, [u32; 2]>,
@@ -274,8 +275,9 @@ impl Sink for Log {
         self.unrelated += 1;
     }
 
-    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool) {
-        self.flows.push((slot, flow, answered));
+    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool, extra: bool) {
+        let flows = if extra { &mut self.extra_flows } else { &mut self.flows };
+        flows.push((slot, flow, answered));
     }
 
     fn ways(&mut self, slot: SlotId, lost_there: u32, lost_back: u32) {

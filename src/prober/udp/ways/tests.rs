@@ -43,6 +43,14 @@ struct Weather {
     answers_doubled: u64,
     /// The reflector restarts, and counts from zero.
     restarts: u64,
+    /// Of so many probes, the last is an extra one. 0: none is.
+    extra: u64,
+}
+
+impl Weather {
+    fn is_extra(self, probe: u64) -> bool {
+        self.extra > 0 && probe % self.extra == self.extra - 1
+    }
 }
 
 const INTERVAL: u64 = 1_000;
@@ -129,7 +137,8 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
             let index = usize::try_from(next_to_expire).unwrap();
             if !answered[index] && !lost[index] {
                 lost[index] = true;
-                ways.lost(sequence(next_to_expire), u8::try_from(next_to_expire % 16).unwrap());
+                let is_extra = weather.is_extra(next_to_expire);
+                ways.lost(sequence(next_to_expire), u8::try_from(next_to_expire % 16).unwrap(), is_extra);
             }
             next_to_expire += 1;
         }
@@ -152,10 +161,10 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
             }
             let undecided = (oldest < sent_until).then_some(oldest * 3);
             if let Some(directions) = ways.answered(probe * 3, sequence(probe), count, undecided) {
-                assert!(directions.there + directions.back > 0);
+                assert!(directions.there + directions.back > 0 || weather.extra > 0);
                 outcome.said[0] += directions.there;
                 outcome.said[1] += directions.back;
-                let said = &mut said_flows[usize::from(directions.back > 0)];
+                let said = &mut said_flows[usize::from(!directions.out)];
                 for (flow, said) in said.iter_mut().enumerate() {
                     *said |= directions.flows >> flow & 1 == 1;
                 }
@@ -164,7 +173,7 @@ fn play(seed: u64, weather: Weather, interval: u64) -> Outcome {
     }
     for (index, fate) in fates.iter().enumerate().filter(|(index, _)| lost[*index]) {
         let way = usize::from(!(*fate == Fate::There || delayed_there[index]));
-        outcome.truth[way] += 1;
+        outcome.truth[way] += u32::from(!weather.is_extra(index as u64));
         flows[way][index % 16] = true;
     }
     for (said, flows) in said_flows.iter().zip(&flows) {
@@ -195,6 +204,26 @@ fn losses_in_both_directions_are_counted_exactly() {
 }
 
 #[test]
+fn losses_of_extra_probes_are_left_out_and_those_of_the_others_are_counted_as_far_as_they_are_certain() {
+    let (mut said, mut truth) = (0, 0);
+    for seed in 0..4_000 {
+        let mut random = Random(seed);
+        let (there, back) = (random.below(40), if random.chance(50) { 0 } else { random.below(40) });
+        let extra = 2 + random.below(4);
+        let weather = Weather { there, back, answers_late: random.below(20), extra, ..Weather::default() };
+        let outcome = play(seed, weather, intervals(seed));
+        if back == 0 && weather.answers_late == 0 {
+            assert_eq!(outcome.said, outcome.truth, "{seed}: {weather:?}");
+        }
+        assert!((0..2).all(|way| outcome.said[way] <= outcome.truth[way]), "{seed}: {outcome:?}, {weather:?}");
+        assert_eq!(outcome.wrong_flows, 0, "{seed}: {weather:?}");
+        (said, truth) = (said + outcome.said.iter().sum::<u32>(), truth + outcome.truth.iter().sum::<u32>());
+    }
+    println!("{said} of {truth} losses beside extra probes have a direction");
+    assert!(said * 10 >= truth * 7, "{said} of {truth}");
+}
+
+#[test]
 fn a_restart_of_the_reflector_leaves_directions_open_and_makes_none_up() {
     for seed in 0..4_000 {
         let mut random = Random(seed);
@@ -220,6 +249,7 @@ fn whatever_happens_no_more_is_said_than_was_lost() {
             requests_late: random.below(10),
             requests_doubled: random.below(10),
             restarts: random.below(3),
+            extra: 0,
         };
         let outcome = play(seed, weather, intervals(seed));
         let [there, back] = outcome.truth;
@@ -242,7 +272,7 @@ fn a_peer_that_lies_makes_nothing_up_beyond_the_losses() {
             let draw = random.next();
             match draw % 5 {
                 0 | 1 => {
-                    ways.lost(probe, (draw >> 8 & 0x1f) as u8);
+                    ways.lost(probe, (draw >> 8 & 0x1f) as u8, false);
                     lost += 1;
                 }
                 2 => ways.hear((draw >> 16) as u32, draw & 64 == 0),
@@ -261,16 +291,19 @@ fn a_peer_that_lies_makes_nothing_up_beyond_the_losses() {
 
 #[test]
 fn a_single_loss_gives_its_flow_a_direction() {
-    for (there, counts) in [(true, [7, 8, 9]), (false, [7, 9, 10])] {
+    for (there, counts, extra) in
+        [(true, [7, 8, 9], false), (false, [7, 9, 10], false), (true, [7, 8, 9], true), (false, [7, 9, 10], true)]
+    {
         let mut ways = Ways::default();
         for (sequence, count) in [3, 5, 6].into_iter().zip(counts) {
             assert_eq!(ways.answered(u64::from(sequence), sequence, count, Some(4)), None);
         }
         assert_eq!(ways.judge(Some(4)), None, "the probe between them is not decided");
-        ways.lost(4, 11);
-        let expected = Directions { there: u32::from(there), back: u32::from(!there), flows: 1 << 11 };
+        ways.lost(4, 11, extra);
+        let count = |is_it: bool| u32::from(is_it && !extra);
+        let expected = Directions { there: count(there), back: count(!there), flows: 1 << 11, out: there };
         assert_eq!(ways.judge(Some(6)), Some(expected));
         assert_eq!(ways.judge(None), None);
     }
-    assert_eq!(size_of::<Ways>(), 72);
+    assert_eq!(size_of::<Ways>(), 80);
 }

@@ -96,21 +96,23 @@ fn a_flow_that_loses_is_named_with_its_direction() {
 }
 
 #[test]
-fn an_extra_probe_uses_its_flow_and_counts_as_any_other() {
-    let mut world = World::new(1, |_, _| AT_ONCE);
+fn an_extra_probe_uses_its_flow_and_has_no_event() {
+    let mut world = World::new(1, |packet, _| if packet.flow.0 == 1 { Fate::LostThere } else { AT_ONCE });
     world.run(Nanos(3 * SECOND.0));
     let before = world.wire().log.len();
     assert!(world.prober.probe_flow(slot(0), Flow(13)) && !world.prober.probe_flow(slot(0), Flow(16)));
     world.turn();
     let seen = world.wire().log[before].clone();
-    assert_eq!((seen.flow, world.wire().log.len()), (Flow(13), before + 1));
+    assert_eq!((seen.flow, seen.bytes.len(), world.wire().log.len()), (Flow(13), EXTRA_REQUEST_BYTES, before + 1));
+    let events = world.log.events.len();
     world.run(Nanos(10 * MS));
-    assert_eq!(world.log.flows.last(), Some(&(slot(0), 13, true)));
-    world.log.flows.clear();
+    assert_eq!((&world.log.extra_flows[..], world.log.events.len()), (&[(slot(0), 13, true)][..], events));
     assert!((0..EXTRAS_MAX).all(|_| world.prober.probe_flow(slot(0), Flow(1))));
     assert!(!world.prober.probe_flow(slot(0), Flow(1)), "the queue is bounded");
-    world.run(SECOND);
-    assert_eq!(world.log.flows.iter().filter(|(_, flow, answered)| *flow == 1 && *answered).count(), EXTRAS_MAX);
+    world.run(Nanos(6 * SECOND.0));
+    assert_eq!(world.log.extra_flows[1..], [(slot(0), 1, false); EXTRAS_MAX]);
+    let usual = world.wire().log.iter().filter(|seen| seen.bytes.len() == REQUEST_BYTES).count();
+    assert_eq!(world.log.count(slot(0), |event| *event == Event::Sent), usual);
 }
 
 /// Returns the next draw of a script (SplitMix64).
@@ -245,4 +247,40 @@ fn what_is_no_probe_is_the_guests() {
     world.prober.turn_with(&mut world.log, &mut guest);
     assert_eq!((guest.0, world.log.unrelated), (vec!["Departu".into(), "Arrival".into()], 0));
     let _ = Refusal::Unreachable;
+}
+
+/// Extra probes among the others, whatever is lost: they are in no event, and the directions of the
+/// others stay right.
+#[test]
+fn extra_probes_change_neither_the_counts_of_a_link_nor_the_directions_of_its_losses() {
+    for seed in 0..200_u64 {
+        let mut state = seed;
+        let is_out = next(&mut state) % 2 == 0;
+        let [rate, dead] = [next(&mut state) % 40, next(&mut state) % 16];
+        let mut draws = seed ^ 0x55;
+        let lost = if is_out { Fate::LostThere } else { Fate::LostBack };
+        let mut world = World::new(1, move |packet, number| {
+            let is_lost = u64::from(packet.flow.0) == dead || next(&mut draws) % 100 < rate;
+            if (2..150).contains(&number) && is_lost { lost } else { AT_ONCE }
+        });
+        for _ in 0..90 {
+            world.run(SECOND);
+            let flow = if next(&mut state) % 2 == 0 { dead } else { next(&mut state) % 16 };
+            assert!(world.prober.probe_flow(slot(0), Flow(flow as u8)));
+        }
+        world.run(Nanos(20 * SECOND.0));
+        let log = std::mem::take(&mut world.wire().log);
+        let is_usual = |seen: &&Seen| seen.bytes.len() == REQUEST_BYTES;
+        let usual_lost = log.iter().filter(is_usual).filter(|seen| seen.fate == lost).count();
+        let counted = world.log.count(slot(0), |event| *event == Event::Lost);
+        let received = world.log.received().len();
+        let sent = world.log.count(slot(0), |event| *event == Event::Sent);
+        assert_eq!((sent, counted), (log.iter().filter(is_usual).count(), usual_lost), "{seed}");
+        assert!(sent - counted - received <= 1, "{seed}");
+        let ways = world.log.ways.get(&0).copied().unwrap_or_default().map(|ways| ways as usize);
+        assert_eq!(ways, if is_out { [counted, 0] } else { [0, counted] }, "{seed}");
+        assert!(world.log.flow_ways.iter().all(|(.., there)| *there == is_out), "{seed}");
+        let extra_lost = log.iter().filter(|seen| !is_usual(seen) && seen.fate == lost).count();
+        assert_eq!(world.log.extra_flows.iter().filter(|(.., answered)| !answered).count(), extra_lost, "{seed}");
+    }
 }

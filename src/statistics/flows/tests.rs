@@ -1,0 +1,188 @@
+use super::*;
+
+/// A small generator of random numbers, from a seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn chance(&mut self, rate: f64) -> bool {
+        ((self.next() >> 11) as f64 / (1_u64 << 53) as f64) < rate
+    }
+}
+
+/// When a loss is known: the timeout and a second more.
+const LOST_AFTER: u32 = 2;
+
+/// Probes a flow each second in turn, and the suspect besides. `rate` is the loss rate of a flow at
+/// a second. Returns for each flow when it was losing first.
+fn first_losing(seconds: u32, seed: u64, rate: impl Fn(u32, u8) -> f64) -> [Option<u32>; FLOWS] {
+    let links = crate::statistics::udp::Links::new();
+    let halves = crate::statistics::halves::Halves::new(crate::units::Nanos::from_millis(1_000));
+    let link = links.get(crate::peers::SlotId(0), &halves).expect("a slot");
+    let (mut random, mut first, mut lost) = (Random(seed), [None; FLOWS], Vec::new());
+    let phase = u8::try_from(random.next() % 16).unwrap();
+    (0..random.next() % 48).for_each(|flow| link.outcome(u8::try_from(flow % 16).unwrap(), false, false));
+    for second in 0..seconds {
+        lost.retain(|(at, flow, extra)| {
+            let is_due = at + LOST_AFTER == second;
+            if is_due {
+                link.outcome(*flow, true, *extra);
+            }
+            !is_due
+        });
+        let in_turn = (phase + u8::try_from(second % 16).unwrap()) % 16;
+        let extra = link.take_suspect();
+        for (flow, is_extra) in [(Some(in_turn), false), (extra, true)] {
+            let Some(flow) = flow else { continue };
+            if random.chance(rate(second, flow)) {
+                lost.push((second, flow, is_extra));
+            } else {
+                link.outcome(flow, false, is_extra);
+            }
+        }
+        for (first, _) in first.iter_mut().zip(link.losing()).filter(|(_, losing)| *losing) {
+            first.get_or_insert(second);
+        }
+    }
+    first
+}
+
+const BEGIN: u32 = 70;
+
+/// Plays links of which `bad` flows lose at this rate from [`BEGIN`] on. Returns the share of these
+/// flows that are losing after so many seconds, and the share of links that have one. No other flow
+/// may ever be losing.
+fn found(bad: u8, rate: f64, seconds: u32, links: u64) -> [f64; 2] {
+    let (mut flows, mut any) = (0_u32, 0_u32);
+    for seed in 0..links {
+        let is_bad = |flow: u8| (u64::from(flow) * 7 + seed) % 16 < u64::from(bad);
+        let rate = |second, flow| if second >= BEGIN && is_bad(flow) { rate } else { 0.0 };
+        let first = first_losing(BEGIN + seconds, seed, rate);
+        assert!((0..16).zip(first).all(|(flow, first)| first.is_none() || is_bad(flow)), "{bad} bad: {first:?}");
+        let count = u32::try_from(first.iter().flatten().count()).unwrap();
+        (flows, any) = (flows + count, any + u32::from(count > 0));
+    }
+    let links = links as f64;
+    [f64::from(flows) / (links * f64::from(bad)), f64::from(any) / links]
+}
+
+#[test]
+fn up_to_half_of_the_flows_that_are_dead_are_all_found_within_a_minute_and_no_others() {
+    for dead in 1..=8 {
+        let [flows, _] = found(dead, 1.0, 60, 100);
+        assert!(flows >= 1.0, "{dead} dead flows: {flows}");
+    }
+}
+
+/// More than half of the flows are the link.
+#[test]
+fn twelve_dead_flows_of_sixteen_are_no_losing_flows() {
+    for seed in 0..100 {
+        let rate = |second, flow| if second >= BEGIN && flow < 12 { 1.0 } else { 0.0 };
+        let first = first_losing(BEGIN + 120, seed, rate);
+        assert!(first.iter().flatten().count() <= 1, "{first:?}");
+    }
+}
+
+/// Of 72 links, as 6 and 6 nodes have them between two routers, at least one is found in a minute
+/// with a probability of 99 %, and 15 in 90 s.
+#[test]
+fn flows_that_lose_a_fifth_are_found_on_some_links_in_a_minute_and_on_half_in_two() {
+    for (bad, least) in [(1, [0.04, 0.2, 0.4]), (2, [0.04, 0.25, 0.5]), (4, [0.03, 0.2, 0.4])] {
+        let any = [60, 90, 120].map(|seconds| found(bad, 0.2, seconds, 400)[1]);
+        println!("{bad} flows that lose a fifth: one is found on these shares of links: {any:?}");
+        assert!(any.iter().zip(least).all(|(any, least)| *any >= least), "{bad}: {any:?}");
+    }
+}
+
+/// Returns how many of so many links ever have a losing flow in ten minutes, if all flows lose at
+/// this rate.
+fn wrong(links: u64, rate: impl Fn(u32) -> f64) -> usize {
+    (0..links).filter(|seed| first_losing(670, *seed, |second, _| rate(second)).iter().any(Option::is_some)).count()
+}
+
+#[test]
+fn a_link_that_begins_to_lose_has_no_losing_flow() {
+    for (percent, most) in [(1, 0), (5, 2), (20, 2), (50, 2), (80, 1), (100, 0)] {
+        let wrong = wrong(100, |second| if second < BEGIN { 0.0 } else { f64::from(percent) / 100.0 });
+        println!("{wrong} of 100 links at {percent} %");
+        assert!(wrong <= most, "{wrong} of 100 links at {percent} %");
+    }
+    let wrong = wrong(100, |second| if second < 300 { 0.02 } else { 1.0 });
+    assert!(wrong <= 1, "{wrong} of 100 links that lose some before they lose all");
+}
+
+#[test]
+fn outages_that_come_and_go_make_no_losing_flow() {
+    for (lasting, every) in [(10, 20), (8, 60), (16, 64), (5, 40)] {
+        let wrong = wrong(100, |second| f64::from(u8::from(second % every < lasting)));
+        assert_eq!(wrong, 0, "{lasting} of {every} s");
+    }
+}
+
+/// Returns the counts of a half, of probes in their order.
+fn of(count: u8, outcome: impl Fn(u8) -> (u8, bool)) -> [FlowReading; FLOWS] {
+    let mut half = [FlowReading::default(); FLOWS];
+    for (flow, is_lost) in (0..count).map(outcome) {
+        let flow = &mut half[usize::from(flow)];
+        *flow = flow.plus(FlowReading { probes: 1, lost: is_lost.into() });
+    }
+    half
+}
+
+#[test]
+fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_worth_a_trace() {
+    let quiet = of(48, |at| (at % 16, false));
+    let trace = |newer, older| Flows::new([newer, older]).worth_a_trace();
+    assert_eq!(trace(quiet, quiet), None);
+    assert_eq!(trace(of(48, |at| (at % 16, true)), quiet).map(|it| it.1), Some(100));
+    assert_eq!(trace(of(48, |at| (at % 16, at == 40)), quiet), None, "one loss");
+    assert_eq!(trace(of(48, |at| if at % 2 == 0 { (9, true) } else { (3, false) }), quiet), Some((9, 88)));
+    assert_eq!(trace(of(4, |at| (at, true)), of(0, |_| (0, false))), None, "little is known");
+    assert_eq!(trace(of(5, |at| (at, true)), quiet).map(|it| it.1), Some(100));
+    assert_eq!(trace(of(1, |_| (2, true)), of(48, |at| (at % 16, at % 4 == 0))).map(|it| it.1), Some(26), "both");
+}
+
+#[test]
+fn a_healthy_link_has_no_suspect_and_a_lost_probe_makes_one() {
+    let (quiet, mut newer) = (of(48, |at| (at % 16, false)), [FlowReading::default(); FLOWS]);
+    assert_eq!(Flows::new([quiet; 2]).suspect(), None);
+    newer[9] = FlowReading { probes: 1, lost: 1 };
+    let flows = Flows::new([newer, quiet]);
+    assert_eq!((flows.suspect(), flows.losing()), (Some(9), [false; FLOWS]));
+    assert_eq!(flows.readings()[9], FlowReading { probes: 4, lost: 1 });
+    assert_eq!(Flows::new(Default::default()).losing(), [false; FLOWS]);
+}
+
+#[test]
+fn flows_that_lose_at_different_rates_are_all_losing() {
+    let mut half = [FlowReading { probes: 8, lost: 0 }; FLOWS];
+    half[3] = FlowReading { probes: 40, lost: 40 };
+    half[11] = FlowReading { probes: 40, lost: 9 };
+    let losing = Flows::new([half, Default::default()]).losing();
+    assert_eq!((0..FLOWS).filter(|flow| losing[*flow]).collect::<Vec<_>>(), [3, 11]);
+}
+
+/// A path that loses all is not what is wrong with a link that loses a third besides.
+#[test]
+fn flows_that_lose_less_than_the_rest_together_are_not_losing() {
+    let mut half = [FlowReading { probes: 12, lost: 4 }; FLOWS];
+    half[3] = FlowReading { probes: 40, lost: 40 };
+    assert_eq!(Flows::new([half, Default::default()]).losing(), [false; FLOWS]);
+}
+
+#[test]
+fn what_a_set_explains_is_the_likelihood_ratio_of_two_rates_to_one() {
+    let reading = |lost, probes| FlowReading { probes, lost };
+    let expected = 8.0 * 2_f64.ln();
+    assert!((reading(4, 4).explains(reading(4, 8)) - expected).abs() < 1e-9);
+    assert!(reading(0, 4).explains(reading(4, 8)).abs() < 1e-9, "it loses less");
+    assert!(reading(4, 4).explains(reading(4, 4)).abs() < 1e-9, "there are no others");
+}
