@@ -1,6 +1,7 @@
 //! What is kept of single links beside the cells: the directions of UDP losses, flows that lose,
 //! and packets that are too large. Most links have none of these.
 
+use crate::limits::FLOWS_MAX;
 use crate::report::{Peer, RecentPeer, Said, Way};
 use crate::sys::region::List;
 
@@ -48,7 +49,7 @@ pub struct LosingFlows {
     pub source: u16,
     /// Number of the node that was probed.
     pub peer: u16,
-    /// The source port of the first flow that is listed.
+    /// The source port of the flow that is listed with the most losses.
     pub source_port: u16,
     /// Number of flows of the link that are probed.
     pub probed: u8,
@@ -106,20 +107,22 @@ impl Links {
             let _ = self.holes.push(Hole { source, peer: number, passes_bytes, way, said });
         }
         let room = room.saturating_sub(size_of::<Hole>());
-        let known =
-            peer.flows.as_ref().filter(|flows| flows.losing_count > 0 && flows.losing_count <= flows.probed / 2);
-        if let Some((flows, first)) = known.and_then(|flows| Some((flows, flows.losing.first()?)))
+        let known = peer.flows.as_ref().filter(|flows| {
+            flows.losing_count > 0 && flows.losing_count <= flows.probed / 2 && flows.probed <= FLOWS_MAX
+        });
+        let with_worst = known.and_then(|flows| Some((flows, flows.losing.iter().max_by_key(|flow| flow.lost)?)));
+        if let Some((flows, worst)) = with_worst
             && room >= size_of::<LosingFlows>()
         {
             let losing = LosingFlows {
                 source,
                 peer: number,
-                source_port: first.source_port,
+                source_port: worst.source_port,
                 probed: flows.probed,
                 losing: flows.losing_count,
-                probes: first.probes.max(first.lost),
-                lost: first.lost,
-                way: first.direction,
+                probes: worst.probes.max(worst.lost),
+                lost: worst.lost,
+                way: worst.direction,
             };
             let has_room = self.flows.push(losing);
             // Its losses have another cause, but it may also have heard too little of the peer.
@@ -231,6 +234,18 @@ mod tests {
             [with(16, 1, 1), with(16, 8, 4), with(16, 9, 4), with(16, 1, 0), with(16, 0, 0)],
             [true, true, false, false, false]
         );
+    }
+
+    #[test]
+    fn the_flow_that_lost_most_stands_for_its_link_and_more_flows_than_there_are_say_nothing() {
+        let flow = |source_port, lost| LosingFlow { source_port, lost, probes: 30, direction: Way::Out };
+        let mut links = Links::new(10_000);
+        for (number, probed) in [(2, 16), (3, 17), (4, 255)] {
+            let flows = Some(Flows { probed, losing_count: 3, losing: vec![flow(1, 4), flow(2, 20), flow(3, 9)] });
+            links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM);
+        }
+        let kept: Vec<_> = links.flows().iter().map(|it| (it.peer, it.source_port, it.lost)).collect();
+        assert_eq!(kept, [(2, 2, 20)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::OfProtocol;
 use super::agents::Standing;
-use super::causes::Cause;
+use super::causes::{Cause, Finding};
 use super::protocols::{Mesh, Part};
 use super::sentence;
 use super::{Confidence, Severity, Verdict};
@@ -23,6 +23,67 @@ const EXTRA: f64 = 0.05;
 /// Numbers of two nodes, the lower first.
 type Nodes = (u16, u16);
 
+/// Links whose flows lose, and what they have in common.
+struct Group<'a> {
+    /// The node in all of them; `None` if they are on parallel paths.
+    node: Option<u16>,
+    flows: Vec<&'a LosingFlows>,
+    pairs: Vec<Nodes>,
+    /// The median share of the flows that lose.
+    share: f64,
+}
+
+impl<'a> Group<'a> {
+    fn new(node: Option<u16>, flows: Vec<&'a LosingFlows>) -> Self {
+        let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+        let mut shares: Vec<f64> = flows.iter().map(|it| f64::from(it.losing) / f64::from(it.probed.max(1))).collect();
+        shares.sort_unstable_by(f64::total_cmp);
+        // Reports that are not true are fewer than half.
+        let share = shares.get(shares.len() / 2).copied().unwrap_or_default();
+        Self { node, flows, pairs, share }
+    }
+
+    fn has(&self, a: u16, b: u16) -> bool {
+        self.pairs.binary_search(&pair(a, b)).is_ok()
+    }
+
+    /// Whether these flows may explain what a cause of TCP losses explains: most of the pairs that
+    /// lose by it are theirs, and it loses as they do.
+    fn explains(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+        let (mut own, mut all) = (0_usize, 0_usize);
+        part.scope.each_pair(|pair| {
+            let is_of = part.found.findings.touching(&part.scope, (pair.a, pair.b)).any(|(it, _)| it == place);
+            if is_of && pair.both().lost > 0 {
+                all += 1;
+                own += usize::from(self.has(pair.a, pair.b));
+            }
+        });
+        own * 2 > all && finding.rate <= self.share * TIMES + EXTRA
+    }
+}
+
+/// Returns the links with losing flows by what they have in common, and those that have nothing.
+///
+/// One report can name losing flows of all links of its node. So a node in many pairs is taken out
+/// unless the other pairs are spread without it.
+fn grouped<'a>(mut flows: Vec<&'a LosingFlows>) -> (Vec<Group<'a>>, Vec<&'a LosingFlows>) {
+    let mut groups = Vec::new();
+    loop {
+        let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+        let worst = worst_node(&pairs).filter(|(_, count)| *count >= PAIRS_MIN).map(|(node, _)| node);
+        let is_of = |it: Nodes| worst.is_some_and(|node| it.0 == node || it.1 == node);
+        let others: Vec<Nodes> = pairs.iter().copied().filter(|it| !is_of(*it)).collect();
+        if others.len() >= PAIRS_MIN && common_node(&others).is_none() {
+            groups.push(Group::new(None, flows));
+            return (groups, Vec::new());
+        }
+        let Some(node) = worst else { return (groups, flows) };
+        let (own, rest) = flows.into_iter().partition(|it| is_of((it.source, it.peer)));
+        groups.push(Group::new(Some(node), own));
+        flows = rest;
+    }
+}
+
 /// Adds the verdicts over flows. Takes out the causes that the flows explain, and are therefore no
 /// verdicts of their own.
 pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a>, verdicts: &mut Vec<Verdict>) {
@@ -33,43 +94,38 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
     }
     // The worst flow of each pair comes first.
     flows.sort_by_key(|it| (pair(it.source, it.peer), u8::MAX - it.lost));
-    let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
-    let is_of_flows = |a: u16, b: u16| pairs.binary_search(&pair(a, b)).is_ok();
-    let is_many = pairs.len() >= PAIRS_MIN;
-    let common = if is_many { common_node(&pairs) } else { None };
-    let are_paths = is_many && common.is_none();
-    let share = {
-        let sum = |of: fn(&LosingFlows) -> u8| flows.iter().map(|it| f64::from(of(it))).sum::<f64>();
-        sum(|it| it.losing) / sum(|it| it.probed).max(1.0)
-    };
+    let all_pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+    let (groups, single) = grouped(flows);
     let mut has_paths_below = false;
     for part in parts.iter_mut().chain([nodes]) {
         let is_tcp = part.protocol == Some(OfProtocol::Tcp);
         let is_below = part.scope.network == Network::Node;
-        for (finding, is_shared) in part.found.findings.found.iter().zip(&mut part.found.is_shared) {
+        for place in 0..part.found.findings.found.len() {
+            let finding = &part.found.findings.found[place];
             let is_explained = match finding.cause {
-                Cause::Paths => are_paths,
-                Cause::Link(a, b) => is_of_flows(a, b),
-                Cause::Node(node) if common == Some(node) => is_tcp && finding.rate <= share * TIMES + EXTRA,
-                _ => is_tcp && are_paths && finding.rate <= share * TIMES + EXTRA,
+                Cause::Paths => groups.iter().any(|group| group.node.is_none()),
+                Cause::Link(a, b) => all_pairs.binary_search(&pair(a, b)).is_ok(),
+                cause => {
+                    let is_its = |group: &&Group<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
+                    is_tcp && groups.iter().filter(is_its).any(|group| group.explains(part, place, finding))
+                }
             };
             has_paths_below |= is_explained && is_below && finding.cause == Cause::Paths;
-            *is_shared |= is_explained;
+            part.found.is_shared[place] |= is_explained;
         }
     }
     let network = if has_paths_below { Network::Node } else { Network::Pod };
-    if are_paths || common.is_some() {
+    for Group { node, flows, pairs, share } in &groups {
         let worst = flows.iter().max_by_key(|it| it.lost);
-        let severity = if share >= super::CRITICAL_RATE { Severity::Critical } else { Severity::Warning };
+        let severity = if *share >= super::CRITICAL_RATE { Severity::Critical } else { Severity::Warning };
         verdicts.extend(worst.map(|worst| Verdict {
             confidence: Confidence::Certain,
             severity,
-            protocol: if are_paths { mesh.protocol() } else { Some(OfProtocol::Udp) },
-            ..sentence::flows(mesh.matrix, network, common, pairs.len(), share, worst)
+            protocol: if node.is_none() { mesh.protocol() } else { Some(OfProtocol::Udp) },
+            ..sentence::flows(mesh.matrix, network, *node, pairs.len(), *share, worst)
         }));
-        return;
     }
-    for of_pair in flows.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
+    for of_pair in single.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
         let Some(worst) = of_pair.first() else { continue };
         let is_told_twice = of_pair.iter().any(|it| it.source != worst.source);
         verdicts.push(Verdict {

@@ -251,6 +251,41 @@ fn flows_of_many_pairs_are_one_path_and_those_of_one_node_are_the_node() {
     assert_eq!(named(&verdicts), [(Kind::Node, "a", Some(OfProtocol::Udp))], "{verdicts:?}");
 }
 
+/// `a` claims that half of the flows of all its links lose, and one true report names one flow. TCP
+/// loses everywhere, at a node, or at a link, where `a` has no part in it.
+#[test]
+fn one_report_of_losing_flows_hides_no_fault_of_tcp() {
+    let claims = |from: &str, to: &str, object: Value| match (from, to) {
+        ("a", _) => losing(object, 8, "out"),
+        ("c", "d") => losing(object, 1, "out"),
+        _ => object,
+    };
+    let of_flows = [(Kind::Node, "a", Some(OfProtocol::Udp)), (Kind::Flow, "c->d", Some(OfProtocol::Udp))];
+    let cases: [(fn(&str, &str) -> bool, Kind, &str); 3] = [
+        (|_, _| true, Kind::Mesh, "*"),
+        (|from, to| from == "e" || to == "e", Kind::Node, "e"),
+        (|from, to| (from, to) == ("b", "d") || (from, to) == ("d", "b"), Kind::Link, "b->d"),
+    ];
+    for (is_lost, kind, subject) in cases {
+        let lost = |from: &str, to: &str, protocol: &str| 100 * u32::from(protocol == "tcp" && is_lost(from, to));
+        let verdicts = three(lost, claims).verdicts();
+        let named = named(&verdicts);
+        assert!(named.contains(&(kind, subject, Some(OfProtocol::Tcp))), "{verdicts:#?}");
+        assert!(of_flows.iter().all(|it| named.contains(it)) && named.len() == 3, "{verdicts:#?}");
+    }
+}
+
+/// What TCP loses on other links than those of the flows has another cause.
+#[test]
+fn paths_of_some_links_explain_no_loss_of_tcp_on_others() {
+    let is_path = |from: &str, to: &str| ["ab", "bc", "ca", "ba", "cb", "ac"].contains(&&*format!("{from}{to}"));
+    let claims =
+        |from: &str, to: &str, object: Value| if is_path(from, to) { losing(object, 8, "out") } else { object };
+    let lost = |from: &str, to: &str, protocol: &str| 100 * u32::from(protocol == "tcp" && (from == "e" || to == "e"));
+    let named_ones = three(lost, claims).verdicts();
+    assert!(named(&named_ones).contains(&(Kind::Node, "e", Some(OfProtocol::Tcp))), "{named_ones:#?}");
+}
+
 fn hole(object: Value, passes_bytes: u32, way: &str, said: &str) -> Value {
     with(object, "mtu_hole", json!({"passes_bytes": passes_bytes, "direction": way, "said": said}))
 }
