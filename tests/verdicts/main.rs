@@ -13,6 +13,7 @@ macro_rules! say {
 }
 
 mod domains;
+mod fabric;
 mod judged;
 mod mesh;
 mod protocols;

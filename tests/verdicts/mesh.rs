@@ -485,6 +485,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         heard: None,
                         rtt_seconds: f64::midpoint(least, most),
                         usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),
+                        flows: None,
                     });
                 }
             }

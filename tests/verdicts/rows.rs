@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::report::{Age, Method, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::report::{Age, Flows, Method, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
 use kube_canary::sys::clock;
 
 use super::mesh::{PROBES, Plan, Random, name, whole, zone_name};
@@ -66,6 +66,8 @@ pub struct Made {
     pub rtt_seconds: f64,
     /// The upper bound of its bucket in the quickest minute of the hour.
     pub usual_rtt_seconds: Option<f64>,
+    /// The flows that lose while the others do not, of UDP.
+    pub flows: Option<Flows>,
 }
 
 /// Puts the report of a node into the matrix.
@@ -131,6 +133,7 @@ pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
             },
             usual_rtt_p50_seconds: cell.usual_rtt_seconds,
+            flows: cell.flows.clone(),
             ..Peer::default()
         });
     }

@@ -266,7 +266,7 @@ fn extra_probes_change_neither_the_counts_of_a_link_nor_the_directions_of_its_lo
         for _ in 0..90 {
             world.run(SECOND);
             let flow = if next(&mut state) % 2 == 0 { dead } else { next(&mut state) % 16 };
-            assert!(world.prober.probe_flow(slot(0), Flow(flow as u8)));
+            assert!(world.prober.probe_flow(slot(0), Flow(u8::try_from(flow).unwrap())));
         }
         world.run(Nanos(20 * SECOND.0));
         let log = std::mem::take(&mut world.wire().log);

@@ -1,0 +1,168 @@
+//! Six and six nodes with 4 or 16 parallel paths between them, of which one is bad in one
+//! direction. The agents' own statistics decide which flows lose, and the verdicts follow from
+//! their reports.
+
+use kube_canary::mesh::matrix::Matrix;
+use kube_canary::mesh::verdicts::{Kind, Verdict, judge};
+use kube_canary::peers::{Methods, SlotId};
+use kube_canary::prober::Sink;
+use kube_canary::report::{Flows, LosingFlow, Method, Network, Way};
+use kube_canary::statistics::{Scale, Statistics};
+use kube_canary::units::Nanos;
+
+use super::mesh::{Plan, Random};
+use super::rows::{Made, put};
+use super::shapes::seed;
+
+const NODES: usize = 12;
+const LEFT: usize = 6;
+const FLOWS: u8 = 16;
+/// Seconds without a fault, before it begins.
+const BEFORE: u32 = 70;
+/// A loss is known after the timeout and a second.
+const LOST_AFTER: u32 = 2;
+/// Seconds of the recent window.
+const WINDOW: u32 = 60;
+
+struct Link {
+    from: usize,
+    to: usize,
+    slot: SlotId,
+    phase: u32,
+    /// The flows that take the bad path.
+    bad: u16,
+    is_icmp_bad: bool,
+    /// The probes in turn, extra ones and flows whose losses are not known yet.
+    pending: Vec<(u32, u8, bool)>,
+    lost: Vec<u32>,
+}
+
+/// Returns what is judged so many seconds after one of so many paths has begun to lose at `rate`
+/// what the left side sends over it.
+fn judged(random: &mut Random, paths: usize, rate: f64, seconds: u32) -> Vec<Verdict> {
+    let statistics = Statistics::of_methods(Scale::default(), Nanos(1_000_000_000), Methods::ALL);
+    let mut links = Vec::new();
+    for from in 0..NODES {
+        for to in (0..NODES).filter(|to| *to != from) {
+            let is_across = (from < LEFT) != (to < LEFT);
+            let mut is_bad = || is_across && random.below(paths) == 0;
+            let bad = (0..FLOWS).fold(0, |bad, flow| bad | u16::from(is_bad()) << flow);
+            let is_icmp_bad = is_bad();
+            let slot = SlotId(u32::try_from(links.len()).expect("few"));
+            let phase = u32::try_from(random.below(16)).expect("few");
+            links.push(Link { from, to, slot, phase, bad, is_icmp_bad, pending: Vec::new(), lost: Vec::new() });
+        }
+    }
+    let end = BEFORE + seconds;
+    for second in 0..end {
+        for link in &mut links {
+            let udp = statistics.udp(link.slot).expect("UDP is probed");
+            let mut sink = statistics.sink(kube_canary::peers::Method::Udp);
+            let slot = link.slot;
+            link.pending.retain(|(at, flow, extra)| {
+                let waits = at + LOST_AFTER > second;
+                if !waits {
+                    sink.flow(slot, *flow, false, *extra);
+                    sink.flow_way(slot, *flow, link.from < LEFT);
+                }
+                waits
+            });
+            let in_turn = u8::try_from((second + link.phase) % u32::from(FLOWS)).expect("a flow");
+            for (flow, extra) in [(Some(in_turn), false), (udp.take_suspect(), true)] {
+                let Some(flow) = flow else { continue };
+                if second >= BEFORE && link.bad >> flow & 1 == 1 && random.chance(rate) {
+                    link.pending.push((second, flow, extra));
+                    link.lost.extend((!extra).then_some(second));
+                } else {
+                    sink.flow(slot, flow, true, extra);
+                }
+            }
+        }
+    }
+    let mut plan = Plan::new(NODES);
+    (plan.protocols, plan.dual) = (true, false);
+    let mut matrix = Matrix::new();
+    for node in 0..NODES {
+        let row: Vec<Made> = links
+            .iter()
+            .filter(|link| link.from == node)
+            .flat_map(|link| {
+                let lost = link.lost.iter().filter(|at| **at + WINDOW >= end).count();
+                let lost = u32::try_from(lost).expect("few");
+                let mut losses = |probes: u32, one_of: usize| {
+                    let is_lost = |random: &mut Random| random.below(one_of) == 0 && random.chance(rate);
+                    u32::try_from((0..probes).filter(|_| is_lost(random)).count()).expect("few")
+                };
+                let is_across = (link.from < LEFT) != (link.to < LEFT);
+                let lost_echoes = if link.is_icmp_bad { losses(WINDOW, 1) } else { 0 };
+                let lost_handshakes = if is_across { losses(6, paths) } else { 0 };
+                [(Method::Icmp, WINDOW, lost_echoes), (Method::Udp, WINDOW, lost), (Method::Tcp, 6, lost_handshakes)]
+                    .map(|(method, sent, lost)| Made {
+                        to: link.to,
+                        network: Network::Pod,
+                        over_ipv6: false,
+                        method,
+                        sent,
+                        lost,
+                        ways: (method == Method::Udp).then_some(if link.from < LEFT { (lost, 0) } else { (0, lost) }),
+                        arrived: 0,
+                        heard: None,
+                        rtt_seconds: 0.000_1,
+                        usual_rtt_seconds: None,
+                        flows: (method == Method::Udp).then(|| flows(&statistics, link)),
+                    })
+            })
+            .collect();
+        put(&plan, &mut matrix, node, &row, (f64::from(WINDOW), 0));
+    }
+    matrix.finish();
+    judge(&matrix)
+}
+
+/// What a report says of the flows of a link.
+fn flows(statistics: &Statistics, link: &Link) -> Flows {
+    let udp = statistics.udp(link.slot).expect("UDP is probed");
+    let losing = udp.losing();
+    let of_flow = |(flow, reading): (u8, kube_canary::statistics::FlowReading)| {
+        assert!(!losing[usize::from(flow)] || link.bad >> flow & 1 == 1, "flow {flow} takes a good path");
+        losing[usize::from(flow)].then(|| LosingFlow {
+            source_port: 40_000 + u16::from(flow),
+            lost: u8::try_from(reading.lost).unwrap_or(u8::MAX),
+            probes: u8::try_from(reading.probes).unwrap_or(u8::MAX),
+            direction: if link.from < LEFT { Way::Out } else { Way::In },
+        })
+    };
+    let all: Vec<LosingFlow> = (0..FLOWS).zip(udp.flows().readings()).filter_map(of_flow).collect();
+    let losing_count = u8::try_from(all.len()).expect("at most 16");
+    Flows { probed: FLOWS, losing_count, losing: all.into_iter().take(4).collect() }
+}
+
+/// Of so many fabrics, returns how many have a verdict over paths, and over paths or flows.
+fn named(fabrics: u64, paths: usize, rate: f64, seconds: u32) -> [u32; 2] {
+    let mut named = [0; 2];
+    for seed in (seed(4_000_000)..).take(usize::try_from(fabrics).expect("few")) {
+        let verdicts = judged(&mut Random(seed), paths, rate, seconds);
+        let has = |kind: Kind| verdicts.iter().any(|it| it.kind == kind);
+        named[0] += u32::from(has(Kind::Paths));
+        named[1] += u32::from(has(Kind::Paths) || has(Kind::Flow));
+    }
+    say!("one of {paths} paths loses {rate}: after {seconds} s, {named:?} of {fabrics} fabrics have one, or a flow");
+    named
+}
+
+#[test]
+fn a_dead_path_is_named_within_a_minute() {
+    for paths in [4, 16] {
+        assert_eq!(named(20, paths, 1.0, 60), [20; 2]);
+    }
+}
+
+/// A link's evidence for one flow that loses a fifth takes two minutes, but there are 72 links.
+#[test]
+fn a_path_that_loses_a_fifth_is_named_by_some_links_in_a_minute_and_as_a_path_in_90_s() {
+    for paths in [4, 16] {
+        let [_, any] = named(20, paths, 0.2, 60);
+        assert!(any >= 18, "{any} of 20");
+        assert_eq!(named(20, paths, 0.2, 90)[0], 20);
+    }
+}
