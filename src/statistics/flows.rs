@@ -156,7 +156,9 @@ impl Flows {
         let mut rest = order.as_slice();
         while let Some(count) = self.worst_set(rest) {
             let (set, others) = rest.split_at(count);
-            set.iter().for_each(|flow| losing[*flow] = self.gain(*flow, others) >= OWN_NATS_MIN);
+            for flow in set {
+                losing[*flow] = self.gain(*flow, others) >= OWN_NATS_MIN;
+            }
             rest = others;
         }
         let is_most = (FLOWS - rest.len()) * 2 > probed;

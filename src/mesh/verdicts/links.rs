@@ -66,7 +66,7 @@ impl<'a> Group<'a> {
 ///
 /// One report can name losing flows of all links of its node. So a node in many pairs is taken out
 /// unless the other pairs are spread without it.
-fn grouped<'a>(mut flows: Vec<&'a LosingFlows>) -> (Vec<Group<'a>>, Vec<&'a LosingFlows>) {
+fn grouped(mut flows: Vec<&LosingFlows>) -> (Vec<Group<'_>>, Vec<&LosingFlows>) {
     let mut groups = Vec::new();
     loop {
         let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));

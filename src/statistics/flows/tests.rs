@@ -91,8 +91,8 @@ fn twelve_dead_flows_of_sixteen_are_no_losing_flows() {
     }
 }
 
-/// Of 72 links, as 6 and 6 nodes have them between two routers, at least one is found in a minute
-/// with a probability of 99 %, and 15 in 90 s.
+/// What it means for 72 links, as 6 and 6 nodes have them between two routers, is in
+/// `tests/verdicts/fabric.rs`.
 #[test]
 fn flows_that_lose_a_fifth_are_found_on_some_links_in_a_minute_and_on_half_in_two() {
     for (bad, least) in [(1, [0.04, 0.2, 0.4]), (2, [0.04, 0.25, 0.5]), (4, [0.03, 0.2, 0.4])] {

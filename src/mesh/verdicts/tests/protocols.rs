@@ -255,13 +255,14 @@ fn flows_of_many_pairs_are_one_path_and_those_of_one_node_are_the_node() {
 /// loses everywhere, at a node, or at a link, where `a` has no part in it.
 #[test]
 fn one_report_of_losing_flows_hides_no_fault_of_tcp() {
+    type IsLost = fn(&str, &str) -> bool;
     let claims = |from: &str, to: &str, object: Value| match (from, to) {
         ("a", _) => losing(object, 8, "out"),
         ("c", "d") => losing(object, 1, "out"),
         _ => object,
     };
     let of_flows = [(Kind::Node, "a", Some(OfProtocol::Udp)), (Kind::Flow, "c->d", Some(OfProtocol::Udp))];
-    let cases: [(fn(&str, &str) -> bool, Kind, &str); 3] = [
+    let cases: [(IsLost, Kind, &str); 3] = [
         (|_, _| true, Kind::Mesh, "*"),
         (|from, to| from == "e" || to == "e", Kind::Node, "e"),
         (|from, to| (from, to) == ("b", "d") || (from, to) == ("d", "b"), Kind::Link, "b->d"),

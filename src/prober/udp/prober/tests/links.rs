@@ -255,7 +255,7 @@ fn what_is_no_probe_is_the_guests() {
 fn extra_probes_change_neither_the_counts_of_a_link_nor_the_directions_of_its_losses() {
     for seed in 0..200_u64 {
         let mut state = seed;
-        let is_out = next(&mut state) % 2 == 0;
+        let is_out = next(&mut state).is_multiple_of(2);
         let [rate, dead] = [next(&mut state) % 40, next(&mut state) % 16];
         let mut draws = seed ^ 0x55;
         let lost = if is_out { Fate::LostThere } else { Fate::LostBack };
@@ -265,7 +265,7 @@ fn extra_probes_change_neither_the_counts_of_a_link_nor_the_directions_of_its_lo
         });
         for _ in 0..90 {
             world.run(SECOND);
-            let flow = if next(&mut state) % 2 == 0 { dead } else { next(&mut state) % 16 };
+            let flow = if next(&mut state).is_multiple_of(2) { dead } else { next(&mut state) % 16 };
             assert!(world.prober.probe_flow(slot(0), Flow(u8::try_from(flow).unwrap())));
         }
         world.run(Nanos(20 * SECOND.0));
