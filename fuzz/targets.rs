@@ -198,6 +198,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     lost: u32::from(peer[5]) << (peer[7] % 25),
                     lost_there: None,
                     lost_back: None,
+                    refused: false,
                     rtt_p50_seconds: figure(peer[6]),
                     rtt_p99_seconds: figure(peer[7]),
                 },

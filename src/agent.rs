@@ -21,7 +21,7 @@ use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{MeshRoutes, Times};
-use crate::peers::{Directory, Family, Own, SlotId};
+use crate::peers::{Directory, Family, Method, Own, SlotId};
 use crate::prober::socket::SocketError;
 use crate::prober::stamp::ErrorEstimate;
 use crate::prober::udp::UdpWire as _;
@@ -29,7 +29,7 @@ use crate::prober::udp::mtu::{PathMtu, PathState};
 use crate::prober::udp::trace::Reason;
 use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
-use crate::statistics::{MtuReading, Statistics};
+use crate::statistics::{FlowWay, MtuReading, Statistics};
 use crate::sys::stop::Stop;
 use crate::sys::{clock, ntp, priority, settle};
 use crate::units::Nanos;
@@ -55,9 +55,6 @@ const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 /// After so long without a turn, the agent has not served the probes of others: their losses to it
 /// say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
 const LISTENING_GAP: Nanos = Nanos::from_millis(2_000);
-
-/// How often the kernel is asked how well the clock is synchronized.
-const CLOCK_CHECKED: Nanos = Nanos::from_millis(60_000);
 
 /// The reason why the agent stopped.
 #[derive(Debug, thiserror::Error)]
@@ -203,8 +200,6 @@ struct ProbeLoop {
     heard_half: u32,
     /// When the last turn began.
     turned: Nanos,
-    /// When the kernel was asked last how well the clock is synchronized.
-    clock_checked: Nanos,
     /// Number of slots that may be in use.
     slots: usize,
     /// The slot that is the first to get extra probes in the next second.
@@ -238,7 +233,6 @@ impl ProbeLoop {
             housekept: Nanos(0),
             heard_half: 0,
             turned: clock::monotonic(),
-            clock_checked: Nanos(0),
             slots: 0,
             first_extra: 0,
             each_second: Arc::default(),
@@ -293,7 +287,12 @@ impl ProbeLoop {
         match update {
             Update::List(list) | Update::Amended(list) => self.pending = Some(list),
             Update::Confirmed => return false,
-            Update::Mesh(mesh) => self.mesh = mesh,
+            Update::Mesh(mesh) => {
+                self.mesh = mesh;
+                if let Some(explorer) = &mut self.probers.explorer {
+                    explorer.tracer.set_mesh(&self.own.node, mesh.members);
+                }
+            }
             Update::Roster(roster) => self.roster = Some(roster),
             Update::Sure(address) | Update::Unsure(address) => self.probers.answered(address),
         }
@@ -337,8 +336,13 @@ impl ProbeLoop {
             {
                 extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
             }
-            if let Some((flow, percent)) = link.flows().worth_a_trace() {
-                explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { percent }, now);
+            // The path there says nothing of losses on the way back.
+            if let Some((flow, percent)) = link.flows().worth_a_trace()
+                && let way = link.flow_ways()[usize::from(flow)]
+                && way != FlowWay::Back
+            {
+                let is_outbound = way == FlowWay::Out || is_deaf(statistics, slot, link.heard());
+                explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { percent, is_outbound }, now);
             }
         }
         if explorer.tracer.has_changed() {
@@ -351,10 +355,8 @@ impl ProbeLoop {
                 explorer.tracer.published();
             }
         }
-        if now.since(self.clock_checked) >= CLOCK_CHECKED {
-            self.clock_checked = now;
-            udp.set_clock_error(ErrorEstimate::of_clock(ntp::realtime_error()));
-        }
+        // The largest error grows by half a millisecond in the second until the next call.
+        udp.set_clock_error(ErrorEstimate::of_clock(ntp::realtime_error()));
         self.first_extra = self.first_extra.wrapping_add(1) % slots.max(1);
     }
 
@@ -463,6 +465,13 @@ impl ProbeLoop {
             self.settles = self.settles.min(now.plus(SETTLE));
         }
     }
+}
+
+/// Whether nothing reaches the peer of a slot, though its requests reach us: at least half as many
+/// in the same window. Without any answer, no count of its reflector tells the direction.
+fn is_deaf(statistics: &Statistics, slot: SlotId, heard: Option<u32>) -> bool {
+    let recent = statistics.of(Method::Udp).recent(slot, clock::monotonic());
+    recent.is_some_and(|it| it.received == 0 && it.lost > 0 && heard.unwrap_or(0) >= it.sent.div_ceil(2))
 }
 
 /// Returns what is shown of a path's MTU.

@@ -248,7 +248,7 @@ impl Reading {
         self.taken.insert(node.clone(), document);
         self.matrix.begin_row(source);
         self.facts.add(source);
-        self.facts.traces.begin_report(&node);
+        self.facts.traces.begin_report(&node, &source.zone);
         Ok(node)
     }
 

@@ -16,7 +16,7 @@ use crate::report::{Peer, Protocol, Trace};
 use crate::sys::console::printable;
 
 /// Traces that are kept of all reports: some of every agent that an agent collects from. Each takes
-/// some 200 bytes.
+/// some 250 bytes.
 const TRACES_MAX: usize = 10_000;
 /// Traces that are shown beside a verdict.
 const SHOWN_MAX: usize = 3;
@@ -28,6 +28,9 @@ pub struct Traced {
     pub source: String,
     /// The node at the end of the path.
     pub peer: String,
+    /// The zones of both nodes.
+    #[serde(skip)]
+    zones: [String; 2],
     /// `udp` or `udpv6`.
     pub protocol: Protocol,
     /// The source port of the packets.
@@ -59,14 +62,16 @@ pub struct OfVerdict {
 #[derive(Debug, Default)]
 pub struct Traces {
     source: String,
+    zone: String,
     of_source: usize,
     all: Vec<Traced>,
 }
 
 impl Traces {
     /// Begins the report of a source.
-    pub fn begin_report(&mut self, source: &str) {
+    pub fn begin_report(&mut self, source: &str, zone: &str) {
         source.clone_into(&mut self.source);
+        zone.clone_into(&mut self.zone);
         self.of_source = 0;
     }
 
@@ -75,13 +80,14 @@ impl Traces {
         let Some(trace) = &peer.trace else { return };
         let is_udp = matches!(peer.protocol, Protocol::Udp | Protocol::Udpv6);
         let has_room = self.of_source < TRACES_KEPT && self.all.len() < TRACES_MAX;
-        if !is_udp || !has_room || !is_telling(trace) || peer.node.len() > NAME_BYTES_MAX {
+        if !is_udp || !has_room || !is_telling(trace) || peer.node.len().max(peer.zone.len()) > NAME_BYTES_MAX {
             return;
         }
         self.of_source += 1;
         self.all.push(Traced {
             source: self.source.clone(),
             peer: peer.node.clone().into_owned(),
+            zones: [self.zone.clone(), peer.zone.clone().into_owned()],
             protocol: peer.protocol,
             source_port: trace.source_port,
             at_unix_seconds: trace.at_unix_seconds,
@@ -102,7 +108,11 @@ impl Traces {
         let mut by_result: BTreeMap<&str, (usize, &Traced)> = BTreeMap::new();
         // The traces of a source are beside each other, so a source counts once per result.
         let mut last: BTreeMap<&str, &str> = BTreeMap::new();
-        for traced in self.all.iter().filter(|it| covers_udp_between(verdict, &it.source, &it.peer)) {
+        let covers = |it: &&Traced| {
+            let [source, peer] = [&it.source, &it.peer];
+            covers_udp_between(verdict, (source, &it.zones[0]), (peer, &it.zones[1]))
+        };
+        for traced in self.all.iter().filter(covers) {
             let (count, _) = by_result.entry(&traced.says).or_insert((0, traced));
             *count += usize::from(last.insert(&traced.says, &traced.source) != Some(&traced.source));
         }
@@ -221,7 +231,7 @@ mod tests {
         let peer = Peer { node: "b".into(), protocol: Protocol::Udp, trace, ..Peer::default() };
         let mut traces = Traces::default();
         for source in 0..1_000 {
-            traces.begin_report(&source.to_string());
+            traces.begin_report(&source.to_string(), "z");
             (0..100).for_each(|_| traces.add(&peer));
             assert_eq!(traces.all.len(), ((source + 1) * TRACES_KEPT).min(TRACES_MAX));
         }

@@ -145,7 +145,7 @@ pub const FAMILIES: &[Family] = &[
         "Source ports of the link's UDP probes, by state: those that lose while the others do not."),
     udp("kube_canary_path_mtu_bytes", None, path_mtu,
         "Largest IP packet that reaches the peer; 0 until it is known."),
-    udp("kube_canary_path_hops", None, |it| it.hops().map_or(0, |routers| u64::from(routers) + 1),
+    udp("kube_canary_path_hops", None, |it| it.hops().map_or(0, u64::from),
         "Hops from the peer to this node, by the TTL of its answers: 1 without a router between; 0 until it is known."),
     zone("kube_canary_zone_probes_received_total", |it| it.received,
         "Probes to all peers of a zone answered within the timeout."),

@@ -107,6 +107,7 @@ pub fn peer<'a>(
     let udp = all.udp(slot).filter(|_| method == Method::Udp);
     let ways = udp.map(|link| link.ways());
     let variation = udp.and_then(|link| link.delay_variation());
+    let [there, back] = udp.map_or([None; 2], |link| link.delays());
     let mtu = udp.map_or(MtuReading::Unknown, |link| link.mtu());
     let in_slot = statistics.slot(slot)?;
     let total = in_slot.read();
@@ -159,6 +160,8 @@ pub fn peer<'a>(
         }),
         heard: udp.and_then(|link| link.heard()),
         hops: udp.and_then(|link| link.hops()),
+        delay_there_seconds: there.map(Nanos::as_secs_f64),
+        delay_back_seconds: back.map(Nanos::as_secs_f64),
         delay_variation_there_seconds: variation.map(|[there, _]| there.as_secs_f64()),
         delay_variation_back_seconds: variation.map(|[_, back]| back.as_secs_f64()),
         path_mtu_bytes: match mtu {
@@ -236,15 +239,19 @@ mod tests {
         assert_eq!([14, 15].map(|of| late(of, 1_440)), [false, true]);
     }
 
-    #[test]
-    fn the_longest_objects_have_room() {
-        // The longest name in JSON: each byte is escaped to six.
-        let name = "\u{1}".repeat(NAME_BYTES_MAX);
-        let name = Cow::Borrowed(name.as_str());
-        let losing = LosingFlow { source_port: u16::MAX, lost: u8::MAX, probes: u8::MAX, direction: Way::Unknown };
-        let peer = Peer {
-            node: name.clone(),
-            zone: name.clone(),
+    fn losing() -> LosingFlow {
+        LosingFlow { source_port: u16::MAX, lost: u8::MAX, probes: u8::MAX, direction: Way::Unknown }
+    }
+
+    /// The longest name in JSON: each byte is escaped to six.
+    fn longest_name() -> Cow<'static, str> {
+        "\u{1}".repeat(NAME_BYTES_MAX).into()
+    }
+
+    fn longest_peer() -> Peer<'static> {
+        Peer {
+            node: longest_name(),
+            zone: longest_name(),
             network: Network::Node,
             protocol: Protocol::Icmpv6,
             state: State::Terminating,
@@ -271,14 +278,21 @@ mod tests {
             ten_minutes: Some(TenMinutes { seconds: u32::MAX.into(), sent: u32::MAX, lost: u32::MAX }),
             heard: Some(u32::MAX),
             hops: Some(u8::MAX),
+            delay_there_seconds: LONGEST,
+            delay_back_seconds: LONGEST,
             delay_variation_there_seconds: LONGEST,
             delay_variation_back_seconds: LONGEST,
             path_mtu_bytes: Some(u16::MAX),
             mtu_hole: Some(MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::TooBig }),
-            flows: Some(Flows { probed: u8::MAX, losing_count: u8::MAX, losing: vec![losing; FLOWS_LISTED_MAX] }),
+            flows: Some(Flows { probed: u8::MAX, losing_count: u8::MAX, losing: vec![losing(); FLOWS_LISTED_MAX] }),
             trace: None,
             syn_retransmissions: Some(u64::MAX),
-        };
+        }
+    }
+
+    #[test]
+    fn the_longest_objects_have_room() {
+        let peer = longest_peer();
         let plain = "n".repeat(NAME_BYTES_MAX);
         let address = IpAddr::V6(Ipv6Addr::from([0xfffe; 8]));
         let by = DiesAfter { after: Some(address), before: Some(address), same_flow: false };
@@ -291,12 +305,14 @@ mod tests {
                 reached: false,
                 says: Cow::Owned(by.to_string()),
                 hops: vec![crate::report::Hop(Some(address)); HOPS_MAX],
+                sent: vec![u8::MAX; HOPS_MAX],
+                answered: vec![u8::MAX; HOPS_MAX],
             }),
-            ..peer.clone()
+            ..longest_peer()
         };
         let source = Source {
-            node: name.clone(),
-            zone: name,
+            node: longest_name(),
+            zone: longest_name(),
             version: Cow::Borrowed("1000.1000.1000"),
             allocator: Cow::Borrowed("mimalloc"),
             narenas: Some(u32::MAX.into()),
@@ -332,11 +348,14 @@ mod tests {
             // A comma, or the start of the report, surrounds each object.
             assert!(length + 32 <= REPORT_OBJECT_BYTES_MAX, "{length} of {REPORT_OBJECT_BYTES_MAX}");
         }
-        let usual = "n".repeat(63);
-        let losing = Flows { probed: u8::MAX, losing_count: 1, losing: vec![losing] };
-        let (node, zone) = (Cow::Borrowed(usual.as_str()), Cow::Borrowed(usual.as_str()));
-        let length =
-            serde_json::to_vec(&Peer { node, zone, flows: Some(losing), mtu_hole: None, ..peer }).unwrap().len();
+    }
+
+    #[test]
+    fn a_report_of_as_many_objects_as_are_accepted_has_room_if_names_are_usual() {
+        let usual = || Cow::Owned("n".repeat(63));
+        let flows = Some(Flows { probed: u8::MAX, losing_count: 1, losing: vec![losing()] });
+        let peer = Peer { node: usual(), zone: usual(), flows, mtu_hole: None, ..longest_peer() };
+        let length = serde_json::to_vec(&peer).unwrap().len();
         assert!(length < REPORT_BYTES_MAX / REPORT_PEERS_MAX, "{length}");
     }
 }

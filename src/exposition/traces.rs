@@ -36,6 +36,8 @@ impl Traces {
             reached: trace.reached(),
             says: Cow::Owned(trace.comparison.to_string()),
             hops: trace.hops().iter().map(|hop| Hop(hop.address)).collect(),
+            sent: trace.hops().iter().map(|hop| hop.sent).collect(),
+            answered: trace.hops().iter().map(|hop| hop.answered).collect(),
         })
     }
 }
@@ -52,9 +54,12 @@ mod tests {
         let with = |by: IpAddr, instead_of: IpAddr, same_flow: bool| {
             let all = [(Some(by), None), (None, None), (Some(by), Some(instead_of)), (None, Some(instead_of))];
             let dies = all.map(|(after, before)| Comparison::DiesAfter { after, before, same_flow });
-            [&dies[..], &[Comparison::RefusedBy { by }, Comparison::GoesBy { by, instead_of, same_flow }]].concat()
+            let behind = [Comparison::LosesBehind { hop: by }, Comparison::SilentBehind { last: Some(by) }];
+            [&dies[..], &behind, &[Comparison::RefusedBy { by }, Comparison::GoesBy { by, instead_of }]].concat()
         };
-        let others = [Comparison::NoBaseline, Comparison::Same, Comparison::OtherLength { hops: 9, instead_of: 255 }];
+        let silent = Comparison::SilentBehind { last: None };
+        let longer = Comparison::OtherLength { hops: 9, instead_of: 255 };
+        let others = [Comparison::NoBaseline, Comparison::Same, silent, longer];
         let all =
             [(v4, v6, true), (v6, v6, false), (mapped, v4, false)].map(|(by, of, same)| with(by, of, same)).concat();
         for comparison in all.iter().chain(&others) {

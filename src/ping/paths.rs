@@ -113,7 +113,7 @@ mod tests {
              \x20 1  10.0.1.1     3         3  1.500 ms\n\
              \x20 2  -            3         0         -\n\
              \x20 3  10.0.3.1     3         3  1.500 ms\n\
-             silent: dies after 10.0.3.1\n\n"
+             silent: no answer from behind 10.0.3.1\n\n"
         );
     }
 
@@ -129,7 +129,7 @@ mod tests {
         };
         let (first, last) = (Some("10.0.1.1"), Some("10.0.3.1"));
         let expected = serde_json::json!({
-            "target": "a", "flow": 3, "source_port": 40_312, "end": "silent", "comparison": "dies after 10.0.3.1",
+            "target": "a", "flow": 3, "source_port": 40_312, "end": "silent", "comparison": "no answer from behind 10.0.3.1",
             "hops": [hop(1, first, 3, Some(0.0015)), hop(2, None, 0, None), hop(3, last, 3, Some(0.0015))]
         });
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);

@@ -150,10 +150,10 @@ pub trait Sink {
     fn syn_retransmissions(&mut self, _slot: SlotId, _count: u32) {}
     /// Called when a handshake that counts as lost was refused.
     fn refused(&mut self, _slot: SlotId) {}
-    /// Called with the number of hops that an answer has come.
+    /// Called with the number of hops that an answer has come: 1 without a router between.
     fn hops(&mut self, _slot: SlotId, _hops: u8) {}
     /// Called with the times of arrival less those of departure of a request and its answer, in
     /// nanoseconds. Each is between the clocks of two nodes, so only their variation means
-    /// something.
-    fn one_way(&mut self, _slot: SlotId, _there: i64, _back: i64) {}
+    /// something, unless it is known how far the clocks are `_apart` at most.
+    fn one_way(&mut self, _slot: SlotId, _delays: [i64; 2], _apart: Option<Nanos>) {}
 }

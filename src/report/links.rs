@@ -88,6 +88,13 @@ pub struct Trace<'a> {
     /// The hops, at most [`HOPS_LISTED_MAX`]. The last is the peer if it has answered.
     #[serde(deserialize_with = "at_most::<_, _, HOPS_LISTED_MAX>")]
     pub hops: Vec<Hop>,
+    /// Number of packets that were sent to each hop. A router may limit its answers, and loses no
+    /// packet then.
+    #[serde(deserialize_with = "at_most::<_, _, HOPS_LISTED_MAX>")]
+    pub sent: Vec<u8>,
+    /// Number of packets that each hop answered.
+    #[serde(deserialize_with = "at_most::<_, _, HOPS_LISTED_MAX>")]
+    pub answered: Vec<u8>,
 }
 
 /// A hop of a trace: its address, as text. `*` is a hop that has not answered.
@@ -201,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_trace_is_read_as_it_was_written() {
-        let text = r#"{"source_port":40312,"at_unix_seconds":60,"reached":false,"says":"dies after fd00::1; the path went on by 10.0.4.1","hops":["10.0.2.1","*","fd00::1"]}"#;
+        let text = r#"{"source_port":40312,"at_unix_seconds":60,"reached":false,"says":"dies after fd00::1; the path went on by 10.0.4.1","hops":["10.0.2.1","*","fd00::1"],"sent":[10,3,10],"answered":[10,0,9]}"#;
         let trace: Trace<'_> = serde_json::from_str(text).unwrap();
         assert!(matches!(trace.says, Cow::Borrowed(_)));
         assert_eq!(trace.hops[1], Hop(None));
@@ -215,6 +222,11 @@ mod tests {
         let hops = |hops: &[&str]| read(&serde_json::json!({"hops": hops}).to_string());
         assert_eq!(hops(&["*"; HOPS_LISTED_MAX]), Ok(()));
         assert!(hops(&["*"; HOPS_LISTED_MAX + 1]).is_err_and(|error| error.contains("at most 30 items")));
+        for list in ["sent", "answered"] {
+            assert_eq!(read(&serde_json::json!({list: vec![255; HOPS_LISTED_MAX]}).to_string()), Ok(()));
+            assert!(read(&serde_json::json!({list: vec![1; HOPS_LISTED_MAX + 1]}).to_string()).is_err());
+            assert!(read(&serde_json::json!({list: [256]}).to_string()).is_err());
+        }
         for hop in ["", "a router", "10.0.0.1 ", "10.0.0.1:9877", "**"] {
             assert!(hops(&[hop]).is_err_and(|error| error.contains("no address")), "{hop}");
         }

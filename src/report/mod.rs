@@ -255,9 +255,16 @@ pub struct Peer<'a> {
     /// UDP only, as what follows up to the flows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard: Option<u32>,
-    /// Number of hops that answers of the peer take.
+    /// Number of hops that answers of the peer take: 1 without a router between.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hops: Option<u8>,
+    /// Mean one-way delay of requests. `None` unless both clocks are synchronized to UTC, and the
+    /// sum of their largest errors is less than a quarter of it.
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
+    pub delay_there_seconds: Option<f64>,
+    /// The same of the answers.
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
+    pub delay_back_seconds: Option<f64>,
     /// Mean difference between the one-way delays of consecutive requests (RFC 3550, section
     /// 6.4.1). How far the clocks of the nodes are apart has no effect.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
@@ -528,6 +535,8 @@ mod tests {
             address: "fd00::1".parse().ok(),
             heard: Some(59),
             hops: Some(3),
+            delay_there_seconds: Some(2.5),
+            delay_back_seconds: Some(1.5),
             delay_variation_there_seconds: Some(0.25),
             delay_variation_back_seconds: Some(0.5),
             path_mtu_bytes: Some(1_450),
@@ -540,7 +549,8 @@ mod tests {
         for part in [
             r#""protocol":"udpv6""#,
             r#""lost":0,"lost_there":3,"lost_back":0,"rtt_p50_seconds":null"#,
-            r#","heard":59,"hops":3,"delay_variation_there_seconds":0.25,"delay_variation_back_seconds":0.5"#,
+            r#","heard":59,"hops":3,"delay_there_seconds":2.5,"delay_back_seconds":1.5"#,
+            r#","delay_variation_there_seconds":0.25,"delay_variation_back_seconds":0.5"#,
             r#","path_mtu_bytes":1450,"#,
             r#""mtu_hole":{"passes_bytes":1300,"direction":"in","said":"too_big"},"#,
             r#""flows":{"probed":16,"losing_count":1,"losing":[{"source_port":40312,"lost":5,"probes":8,"direction":"out"}]}}"#,

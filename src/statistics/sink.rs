@@ -80,9 +80,9 @@ impl Sink for MethodSink<'_> {
         }
     }
 
-    fn one_way(&mut self, slot: SlotId, there: i64, back: i64) {
+    fn one_way(&mut self, slot: SlotId, delays: [i64; 2], apart: Option<Nanos>) {
         if let Some(link) = self.statistics.udp(slot) {
-            link.one_way(there, back);
+            link.one_way(delays, apart);
         }
     }
 

@@ -11,7 +11,7 @@ use super::flows::{FLOWS, FlowReading, FlowWay, Flows, HALF_PROBES};
 use super::halves::Halves;
 use super::modulo;
 use super::turns::Turns;
-use super::variation::Variation;
+use super::variation::{Delay, Variation};
 use crate::limits::{FLOWS_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Compaction, SlotId};
 use crate::sys::region::{Atomic, Table, Zero};
@@ -23,12 +23,11 @@ pub(super) struct Link {
     windows: Turns<AtomicU16>,
     /// Losses on the way there and on the way back, of the even and of the odd half.
     ways: [[AtomicU8; 2]; 2],
-    /// One more than the number of hops; 0 if it is not known.
+    /// Number of hops; 0 if it is not known.
     hops: AtomicU8,
     /// [`MtuReading`] in its stored form.
     mtu_state: AtomicU8,
     path_mtu: AtomicU16,
-    passes: AtomicU16,
     /// One more than the number of requests of this peer that were answered in its last minute; 0
     /// if it is not known.
     heard: AtomicU16,
@@ -43,6 +42,8 @@ pub(super) struct Link {
     flow_ways: AtomicU32,
     /// Of the delays there and back.
     variations: [Variation; 2],
+    /// The delays there and back.
+    delays: [Delay; 2],
 }
 
 /// The probes of a flow whose outcome is known, and how many of them were lost.
@@ -135,7 +136,6 @@ impl Link {
             hops: AtomicU8::new(0),
             mtu_state: AtomicU8::new(0),
             path_mtu: AtomicU16::new(0),
-            passes: AtomicU16::new(0),
             heard: AtomicU16::new(0),
             in_turn: AtomicU8::new(0),
             newer: AtomicU8::new(0),
@@ -143,6 +143,7 @@ impl Link {
             flows: Default::default(),
             flow_ways: AtomicU32::new(0),
             variations: Default::default(),
+            delays: Default::default(),
         }
     }
 
@@ -155,7 +156,6 @@ impl Link {
         self.hops.store(other.hops.load(Ordering::Relaxed), Ordering::Relaxed);
         self.mtu_state.store(other.mtu_state.load(Ordering::Relaxed), Ordering::Relaxed);
         self.path_mtu.store(other.path_mtu.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.passes.store(other.passes.load(Ordering::Relaxed), Ordering::Relaxed);
         self.heard.store(other.heard.load(Ordering::Relaxed), Ordering::Relaxed);
         for (to, from) in self.flows.iter().flatten().zip(other.flows.iter().flatten()) {
             to.probes.store(from.probes.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -166,6 +166,9 @@ impl Link {
         self.may_probe.store(other.may_probe.load(Ordering::Relaxed), Ordering::Relaxed);
         self.flow_ways.store(other.flow_ways.load(Ordering::Relaxed), Ordering::Relaxed);
         for (to, from) in self.variations.iter().zip(&other.variations) {
+            to.copy(from);
+        }
+        for (to, from) in self.delays.iter().zip(&other.delays) {
             to.copy(from);
         }
     }
@@ -265,11 +268,19 @@ impl UdpLinks<'_> {
         ways.store(ways.load(Ordering::Relaxed) & !(3 << shift) | (way as u32) << shift, Ordering::Relaxed);
     }
 
-    /// Takes the delays of a request and of its answer, in nanoseconds between two clocks.
-    pub(super) fn one_way(&self, there: i64, back: i64) {
-        for (variation, delay) in self.link.variations.iter().zip([there, back]) {
+    /// Takes the delays of a request and of its answer, in nanoseconds between two clocks, which
+    /// are so far `apart` at most. `None` if that is not known.
+    pub(super) fn one_way(&self, delays: [i64; 2], apart: Option<Nanos>) {
+        for ((variation, mean), delay) in self.link.variations.iter().zip(&self.link.delays).zip(delays) {
             variation.observe(delay);
+            mean.observe(delay, apart);
         }
+    }
+
+    /// Returns the mean delays of the last probes on the way there and on the way back. `None` for
+    /// one of which the clocks of the two nodes are no measure.
+    pub fn delays(&self) -> [Option<Nanos>; 2] {
+        self.link.delays.each_ref().map(Delay::read)
     }
 
     /// Returns how much the delays of consecutive probes differ on average (RFC 3550, section
@@ -280,7 +291,7 @@ impl UdpLinks<'_> {
     }
 
     pub(super) fn set_hops(&self, hops: u8) {
-        self.link.hops.store(hops.saturating_add(1), Ordering::Relaxed);
+        self.link.hops.store(hops, Ordering::Relaxed);
     }
 
     /// Notes how many requests of this peer were answered in the recent window.
@@ -297,19 +308,18 @@ impl UdpLinks<'_> {
 
     /// Notes what is known of the largest packets.
     pub fn set_mtu(&self, mtu: MtuReading) {
-        let (state, path, passes) = match mtu {
-            MtuReading::Unknown => (0, 0, 0),
-            MtuReading::Full { bytes } => (1, bytes, bytes),
-            MtuReading::Hole { passes, is_said } => (2 + u8::from(is_said), passes, passes),
+        let (state, bytes) = match mtu {
+            MtuReading::Unknown => (0, 0),
+            MtuReading::Full { bytes } => (1, bytes),
+            MtuReading::Hole { passes, is_said } => (2 + u8::from(is_said), passes),
         };
-        self.link.path_mtu.store(path, Ordering::Relaxed);
-        self.link.passes.store(passes, Ordering::Relaxed);
+        self.link.path_mtu.store(bytes, Ordering::Relaxed);
         self.link.mtu_state.store(state, Ordering::Relaxed);
     }
 
     /// Returns what is known of the largest packets.
     pub fn mtu(&self) -> MtuReading {
-        let passes = self.link.passes.load(Ordering::Relaxed);
+        let passes = self.link.path_mtu.load(Ordering::Relaxed);
         match self.link.mtu_state.load(Ordering::Relaxed) {
             0 => MtuReading::Unknown,
             1 => MtuReading::Full { bytes: passes },
@@ -317,10 +327,10 @@ impl UdpLinks<'_> {
         }
     }
 
-    /// Returns the number of routers between the peer and us, from its last answer. `None` if it is
-    /// not known.
+    /// Returns the number of hops from the peer to us, by its last answer: 1 without a router
+    /// between. `None` if it is not known.
     pub fn hops(&self) -> Option<u8> {
-        self.link.hops.load(Ordering::Relaxed).checked_sub(1)
+        Some(self.link.hops.load(Ordering::Relaxed)).filter(|hops| *hops > 0)
     }
 
     /// Reads the losses of the recent window whose direction is known.
@@ -415,7 +425,7 @@ mod tests {
                 link.set_mtu(mtu);
                 assert_eq!(link.mtu(), mtu);
             }
-            for hops in [0, 3, 254] {
+            for hops in [1, 3, 255] {
                 link.set_hops(hops);
                 assert_eq!(link.hops(), Some(hops));
             }
@@ -477,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_takes_104_bytes() {
-        assert_eq!(size_of::<Link>(), 104);
+    fn a_slot_takes_108_bytes() {
+        assert_eq!(size_of::<Link>(), 108);
     }
 }

@@ -1,8 +1,11 @@
-//! How much the one-way delays of a link vary: 16 bytes.
+//! The one-way delays of a link, and how much they vary: 24 bytes.
 //!
 //! A one-way delay is between the clocks of two nodes. How far they are apart is not known, but it
 //! is the same for consecutive probes, so it is not in the difference of their delays. The mean of
 //! the differences is the interarrival jitter of RFC 3550, section 6.4.1.
+//!
+//! The delay itself has the error of both clocks. Clients of NTP mostly bound it to some
+//! milliseconds, so the delays within a cluster are known only with better clocks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,6 +15,10 @@ use crate::units::Nanos;
 const SHARE: u32 = 16;
 /// A larger difference comes from a step of a clock.
 const DIFFERENCE_MAX: u32 = 200_000_000;
+/// A delay is known if the error of both clocks is less than this part of it: the true delay is
+/// then within 25 % of the measured one. With more, a difference between the two directions, which
+/// is what is read from them, could come from the clocks.
+const ERROR_PART: u64 = 4;
 // The mean is stored times `SHARE`.
 const _: () = assert!(DIFFERENCE_MAX < u32::MAX / SHARE);
 
@@ -52,9 +59,66 @@ impl Variation {
     }
 }
 
+/// The mean delay of one direction. The probe thread writes.
+#[derive(Debug, Default)]
+pub(super) struct Delay {
+    /// In nanoseconds, up to 4.29 s. 0 if it is not known.
+    mean: AtomicU32,
+}
+
+impl Delay {
+    /// Takes the delay of a probe, in nanoseconds between two clocks that are so far `apart` at
+    /// most. If the clocks are no measure of it, the mean is not known from now on.
+    pub(super) fn observe(&self, delay: i64, apart: Option<Nanos>) {
+        let delay = u32::try_from(delay).unwrap_or(0);
+        let is_known = apart.is_some_and(|apart| apart.0.saturating_mul(ERROR_PART) < delay.into());
+        let mean = match self.mean.load(Ordering::Relaxed) {
+            _ if !is_known => 0,
+            0 => delay,
+            mean => mean - mean / SHARE + delay / SHARE,
+        };
+        self.mean.store(mean, Ordering::Relaxed);
+    }
+
+    /// Returns the mean delay. `None` if it is not known.
+    pub(super) fn read(&self) -> Option<Nanos> {
+        Some(self.mean.load(Ordering::Relaxed)).filter(|mean| *mean > 0).map(|mean| Nanos(mean.into()))
+    }
+
+    /// Copies another one.
+    pub(super) fn copy(&self, other: &Self) {
+        self.mean.store(other.mean.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_delay_is_known_only_while_the_clocks_are_a_measure_of_it() {
+        let delay = Delay::default();
+        assert_eq!(delay.read(), None);
+        let apart = |us: u64| Some(Nanos(us * 1_000));
+        for (ns, apart, expected) in [
+            (400 * US, apart(99), Some(400_000)),
+            (400 * US, apart(100), None),
+            (400 * US, None, None),
+            (-400 * US, apart(0), None),
+            (0, apart(0), None),
+            (5_000_000 * US, apart(1), None),
+            (400 * US, apart(1), Some(400_000)),
+            // A 16th of the difference.
+            (560 * US, apart(1), Some(410_000)),
+        ] {
+            delay.observe(ns, apart);
+            assert_eq!(delay.read(), expected.map(Nanos), "{ns} ns, {apart:?}");
+        }
+        for _ in 0..1_000 {
+            delay.observe(i64::from(u32::MAX), apart(1));
+        }
+        assert!(delay.read() > Some(Nanos(4_200_000_000)));
+    }
 
     const US: i64 = 1_000;
 

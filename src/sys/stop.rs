@@ -103,6 +103,6 @@ mod tests {
         while !has_ended(&reader) {
             std::thread::yield_now();
         }
-        assert!(has_ended(&File::open("/dev/null").unwrap()));
+        assert!(has_ended(File::open("/dev/null").unwrap()));
     }
 }

@@ -38,8 +38,8 @@ const PROBES: u64 = 60;
 const LOSSY_PROBES: u64 = 90;
 /// Probes of every link within which each flow is known: five of each.
 const ALL_FLOWS: u64 = 80;
-/// Routers between two nodes of different sides, and those between two of one side.
-const ROUTERS: [u64; 2] = [2, 0];
+/// Hops between two nodes of different sides, and those between two of one side.
+const HOPS: [u64; 2] = [3, 1];
 /// The limit of a machine that keeps an agent from its CPU is far above a second.
 const TIMEOUT: [&str; 2] = ["--timeout", "5s"];
 
@@ -318,8 +318,29 @@ fn a_bad_next_hop_is_named(cables: usize, which: &str) {
         assert_eq!(count(link, "lost"), 0, "{source} to {peer} by {protocol}: {link}");
     }
     if which.is_empty() {
+        traces_name_the_router_before_the_cable(&fabric, &spoiled, &agents);
         every_flow_is_found(&fabric, &spoiled, &wait_for_probes(&agents, &before, ALL_FLOWS));
     }
+}
+
+/// Waits for the traces of two flows that die after the router before the dead cable. Each such
+/// flow takes the cable, and no trace names another hop.
+fn traces_name_the_router_before_the_cable(fabric: &Fabric, spoiled: &Spoiled<'_>, agents: &[Agent<'_>]) {
+    let named = watch(agents, "two traces name the router", LONG, |reports| {
+        let (truth, mut named) = (spoiled.flows(), Vec::new());
+        for ((source, peer, _), link) in links(&reports).filter(|((_, _, protocol), _)| protocol == "udp") {
+            let said = link["trace"]["says"].as_str().unwrap_or_default();
+            let Some(hop) = said.strip_prefix("dies after ") else { continue };
+            let hop = hop.split(';').next().unwrap_or_default();
+            assert_eq!(hop, fabric.left.address, "{source} to {peer}: {link}");
+            let [from, to] = [&source, &peer].map(|node| fabric.address(node));
+            let port = count(&link["trace"], "source_port");
+            assert!(truth.contains(&(from, port, to, PORT.into())), "{source} to {peer}: {link}");
+            named.push(format!("{source} to {peer}, port {port}: {said}"));
+        }
+        if named.len() >= 2 { Ok(named) } else { Err(format!("{named:?}")) }
+    });
+    println!("{named:?}");
 }
 
 /// Asserts that each flow which takes a dead next hop is reported, for every link that has a
@@ -392,16 +413,16 @@ fn a_healthy_fabric_has_no_verdict_and_shows_its_hops() {
     });
     println!("{looks} looks at all reports, {probes} probes of every link");
     for ((source, peer, _), link) in links(&reports).filter(|((_, _, protocol), _)| protocol == "udp") {
-        let routers = ROUTERS[usize::from(!is_across(&source, &peer))];
-        assert_eq!(count(link, "hops"), routers, "{source} to {peer}: {link}");
+        let hops = HOPS[usize::from(!is_across(&source, &peer))];
+        assert_eq!(count(link, "hops"), hops, "{source} to {peer}: {link}");
         assert_eq!((count(&link["flows"], "probed"), losing(link).len()), (16, 0), "{source} to {peer}: {link}");
     }
     let metrics = agents[0].metrics();
     for peer in &NAMES[1..] {
         let labels = [("peer_node", *peer), ("protocol", "udp")];
         let hops = metrics.value("path_hops", &labels).expect("a gauge");
-        let routers = ROUTERS[usize::from(!is_across(NAMES[0], peer))];
-        assert!(same(hops, routers as f64 + 1.0), "{peer}: {hops}");
+        let expected = HOPS[usize::from(!is_across(NAMES[0], peer))];
+        assert!(same(hops, expected as f64), "{peer}: {hops}");
         let losing = metrics.value("flows", &[&labels[..], &[("state", "losing")]].concat());
         assert!(losing.is_some_and(|losing| same(losing, 0.0)), "{peer}: {losing:?}");
     }

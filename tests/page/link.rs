@@ -123,11 +123,13 @@ fn with_path(udp: &Value, tcp: &Value) -> Agent {
 #[test]
 fn a_link_shows_its_path_its_losing_flows_and_its_trace_whatever_the_map_shows() {
     let losing = |source_port: u32, direction: &str| json!({"source_port": source_port, "lost": 5, "probes": 8, "direction": direction});
-    let udp = json!({"hops": 3, "path_mtu_bytes": 1_300,
+    let udp = json!({"hops": 3, "path_mtu_bytes": 1_300, "delay_back_seconds": 0.02,
+        "delay_variation_there_seconds": 0.003, "delay_variation_back_seconds": 0.004,
         "mtu_hole": {"passes_bytes": 1_300, "direction": "out", "said": "silent"},
         "flows": {"probed": 16, "losing_count": 2, "losing": [losing(40_312, "out"), losing(40_313, "unknown")]},
         "trace": {"source_port": 40_312, "at_unix_seconds": 1_800_000_000, "reached": false,
-            "says": "dies after 10.0.3.1; the path went on by 10.0.4.1", "hops": ["10.0.1.1", "*", "10.0.3.1"]}});
+            "says": "dies after 10.0.3.1; the path went on by 10.0.4.1", "hops": ["10.0.1.1", "*", "10.0.3.1"],
+            "sent": [10, 10, 10], "answered": [10, 0, 9]}});
     let agent = with_path(&udp, &json!({"syn_retransmissions": 12}));
     let browser = opened(&agent, false);
     assert_eq!(browser.text("shown.layer"), "pod icmp");
@@ -136,10 +138,11 @@ fn a_link_shows_its_path_its_losing_flows_and_its_trace_whatever_the_map_shows()
     let clock = browser.text("clock(1800000000)");
     let figures = browser.text("$('link-figures').innerText");
     for line in [
-        "pod network, UDP, IPv4: 3 hops; packets up to 1,300 bytes pass; larger ones are lost, outbound (in silence); \
+        "pod network, UDP, IPv4: 3 hops; one-way delay - there, 20 ms back; one-way delay variation 3 ms there, 4 ms back; \
+         packets up to 1,300 bytes pass; larger ones are lost, outbound (in silence); \
          2 of 16 flows lose; source port 40312: 5 of 8 lost, outbound; source port 40313: 5 of 8 lost",
         &format!(
-            "dies after 10.0.3.1; the path went on by 10.0.4.1 (trace of source port 40312, {clock}): 10.0.1.1 → * → 10.0.3.1"
+            "dies after 10.0.3.1; the path went on by 10.0.4.1 (trace of source port 40312, {clock}): 10.0.1.1 → * (0 of 10) → 10.0.3.1 (9 of 10)"
         ),
         "pod network, TCP, IPv4: 12 SYNs sent again",
     ] {

@@ -104,6 +104,7 @@ fn judged(random: &mut Random, paths: usize, rate: f64, seconds: u32) -> Vec<Ver
                         method,
                         sent,
                         lost,
+                        refused: false,
                         ways: (method == Method::Udp).then_some(if link.from < LEFT { (lost, 0) } else { (0, lost) }),
                         arrived: 0,
                         heard: None,

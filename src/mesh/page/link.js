@@ -65,17 +65,22 @@ function openLink({ source, peer }) {
 // What UDP and TCP show of the path. The agent has checked all types.
 function paths(source, peer) {
   return layersInOrder().flatMap((layer) => {
-    const { hops, path_mtu_bytes: mtu, mtu_hole: hole, flows, trace, syn_retransmissions: again } =
-      mesh.rows.get(source)?.layers[layer]?.get(peer) ?? {};
+    const cell = mesh.rows.get(source)?.layers[layer]?.get(peer) ?? {};
+    const { hops, path_mtu_bytes: mtu, mtu_hole: hole, flows, trace, syn_retransmissions: again } = cell;
     const way = ({ direction }) => (WAYS[direction] ? `, ${WAYS[direction]}` : ''), facts = [];
     if (hops != null) facts.push(count(hops, 'hop'));
+    for (const field of ['delay', 'delay_variation']) {
+      const [there, back] = ['there', 'back'].map((way) => cell[`${field}_${way}_seconds`]);
+      if ((there ?? back) != null) facts.push(`one-way ${field.replace('_', ' ')} ${seconds(there)} there, ${seconds(back)} back`);
+    }
     if (mtu) facts.push(`packets up to ${number(mtu)} bytes pass`);
     if (hole) facts.push(`larger ones are lost${way(hole)} (${hole.said === 'too_big' ? 'a router says so' : 'in silence'})`);
     if (flows?.losing_count) facts.push(`${flows.losing_count} of ${flows.probed} flows lose`);
     for (const flow of flows?.losing ?? []) facts.push(`source port ${flow.source_port}: ${flow.lost} of ${flow.probes} lost${way(flow)}`);
     if (again) facts.push(`${number(again)} SYNs sent again`);
-    const { source_port: port, at_unix_seconds: at, says = '', hops: by = [] } = trace ?? {};
-    const traced = trace ? [make('br'), make('b', {}, says), ` (trace of source port ${port}, ${clock(at)}): ${by.join(' → ')}`] : [];
+    const { source_port: port, at_unix_seconds: at, says = '', hops: by = [], sent = [], answered = [] } = trace ?? {};
+    const each = by.map((hop, i) => (answered[i] < sent[i] ? `${hop} (${answered[i]} of ${sent[i]})` : hop));
+    const traced = trace ? [make('br'), make('b', {}, says), ` (trace of source port ${port}, ${clock(at)}): ${each.join(' → ')}`] : [];
     return facts.length || trace ? make('p', {}, `${layerName(layer)}: ${facts.join('; ')}`, ...traced) : [];
   });
 }

@@ -17,7 +17,7 @@ let d = 1;
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue('--' + name);
 const limit = (value, least, most) => Math.max(least, Math.min(value, most));
 
-// ---- layout -------------------------------------------------------------------------------------
+// ---- layout ----
 
 // Positions of the nodes along one axis, with a gap between zones.
 function axis(nodes, size, gap) {
@@ -90,7 +90,7 @@ function places({ kind, subject, members }) {
   return [...(['node', 'zone', 'domain', 'mtu'].includes(kind) ? links(any, are) : []), ...links(are, any)];
 }
 
-// ---- colours ------------------------------------------------------------------------------------
+// ---- colours ----
 
 // The number of a link's colour in the current palette.
 function rank(peer, source) {
@@ -181,7 +181,7 @@ function hatch(upright) {
   return pen.createPattern(tile, 'repeat');
 }
 
-// ---- a frame ------------------------------------------------------------------------------------
+// ---- a frame ----
 
 function fill(style, x, y, width, height) {
   pen.fillStyle = style;
@@ -351,7 +351,7 @@ function redraw(stale = true) {
   view.frame ||= requestAnimationFrame(draw);
 }
 
-// ---- input --------------------------------------------------------------------------------------
+// ---- input ----
 
 function current() {
   const here = view.hover ?? (view.focused ? view.cursor : null);

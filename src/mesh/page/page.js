@@ -42,7 +42,7 @@ function make(tag, properties = {}, ...children) {
   return made;
 }
 
-// ---- figures ------------------------------------------------------------------------------------
+// ---- figures ----
 
 const collator = new Intl.Collator('en', { numeric: true });
 const inOrder = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(a ?? '', b ?? ''));
@@ -87,7 +87,7 @@ const find = (source, peer) => findAll(source, peer).find(Boolean);
 
 const waiting = ({ recent }) => recent.run_delay_seconds / recent.seconds;
 
-// ---- collecting ---------------------------------------------------------------------------------
+// ---- collecting ----
 
 function node(name, zone) {
   let known = mesh.nodes.get(name);
@@ -232,7 +232,7 @@ function resume() {
   if (!turns.running) plan(Math.max(0, turns.due - Date.now()));
 }
 
-// ---- words --------------------------------------------------------------------------------------
+// ---- words ----
 
 function showMesh(took) {
   const agentsNow = count(mesh.rows.size, 'agent');
@@ -365,7 +365,7 @@ function controls() {
   legend();
 }
 
-// ---- the agents' table --------------------------------------------------------------------------
+// ---- the agents' table ----
 
 const builtWith = ({ allocator, narenas, linkage }) => {
   const arenas = narenas == null ? [] : [`narenas ${narenas}`];

@@ -36,14 +36,26 @@ pub fn id(verdict: &Verdict) -> String {
 }
 
 /// Whether what UDP probes show of the link between two nodes may belong to a verdict: it is about
-/// this link, one of the two nodes, or links everywhere.
-pub fn covers_udp_between(verdict: &Verdict, a: &str, b: &str) -> bool {
-    let subject = &verdict.subject;
+/// this link, one of the two nodes, their zones, domains or groups, or links everywhere. Both ends
+/// are given by node and zone.
+///
+/// A verdict names at most 64 members of a domain or of a group. The links of the others are left
+/// out.
+pub fn covers_udp_between(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, &str)) -> bool {
+    let Verdict { subject, members, .. } = verdict;
+    let is_two = |a: &str, b: &str| *subject == of_two(a, b) || *subject == of_two(b, a);
+    let is_one = |a: &str, b: &str| *subject == of_one(a) || *subject == of_one(b);
+    let group = |node: &str| members.iter().position(|group| group.iter().any(|member| member == node));
     verdict.network == OfNetwork::Pod
         && matches!(verdict.protocol, None | Some(OfProtocol::Udp))
         && match verdict.kind {
-            Kind::Link | Kind::Flow | Kind::Mtu if *subject == of_two(a, b) || *subject == of_two(b, a) => true,
-            Kind::Node | Kind::Mtu => *subject == of_one(a) || *subject == of_one(b),
+            Kind::Mtu => is_two(a, b) || is_one(a, b),
+            Kind::Link | Kind::Flow => is_two(a, b),
+            Kind::Node => is_one(a, b),
+            Kind::Zone => is_one(zone_a, zone_b),
+            Kind::ZonePair => is_two(zone_a, zone_b),
+            Kind::Domain => group(a).or(group(b)).is_some(),
+            Kind::Partition => group(a).zip(group(b)).is_some_and(|(a, b)| a != b),
             Kind::Mesh | Kind::Paths => true,
             _ => false,
         }
@@ -70,6 +82,34 @@ fn hash(parts: &[&str]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn traces_belong_to_the_verdicts_about_their_link_its_nodes_zones_domains_and_groups() {
+        let covers = |kind: &str, subject: &str, members: &[&[&str]], ends: [(&str, &str); 2]| {
+            let verdict = serde_json::json!({"kind": kind, "subject": subject, "members": members, "direction": "both",
+                "network": "pod", "evidence": "", "since_unix_seconds": null});
+            let verdict: Verdict = serde_json::from_value(verdict).unwrap();
+            covers_udp_between(&verdict, ends[0], ends[1])
+        };
+        let (a, b, c) = (("a", "x"), ("b", "y"), ("c", "z"));
+        for (kind, subject, members, is_one) in [
+            ("link", "b->a", &[][..], false),
+            ("flow", "a->b", &[], false),
+            ("node", "a", &[], true),
+            ("zone", "x", &[], true),
+            ("zone_pair", "y->x", &[], false),
+            ("domain", "rack", &[&["a", "d"][..]], true),
+            ("partition", "a|b", &[&["a", "d"], &["b", "e"]], false),
+        ] {
+            assert!(covers(kind, subject, members, [a, b]), "{kind}");
+            assert!(covers(kind, subject, members, [b, a]), "{kind}");
+            assert_eq!(covers(kind, subject, members, [a, c]), is_one, "{kind}");
+            assert!(!covers(kind, subject, members, [c, c]), "{kind}");
+        }
+        assert!(!covers("partition", "a|b", &[&["a", "d"], &["b", "e"]], [a, ("d", "x")]), "of one group");
+        assert!(covers("mesh", "*", &[], [a, c]) && covers("paths", "*", &[], [a, c]));
+        assert!(!covers("agent_starved", "a", &[], [a, b]));
+    }
 
     #[test]
     fn long_names_are_cut_and_stay_different() {

@@ -4,7 +4,7 @@ use super::link::{self, Link};
 use super::wire::{Datagram, Flow};
 use crate::peers::SlotId;
 use crate::prober::packet::Codec;
-use crate::prober::stamp::{NtpTime, Reply};
+use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::prober::{Clock, Engine, Event, Sink};
 use crate::sys::region::List;
 use crate::units::Nanos;
@@ -16,6 +16,8 @@ pub struct Answers<'a> {
     links: &'a mut List<Link>,
     /// Port of the reflectors.
     port: u16,
+    /// How far our clock is to be trusted.
+    error: ErrorEstimate,
     /// How far the real-time clock is ahead of the monotonic clock.
     ahead: i64,
 }
@@ -25,11 +27,11 @@ impl<'a> Answers<'a> {
         codec: &'a Codec,
         engine: &'a mut Engine,
         links: &'a mut List<Link>,
-        port: u16,
+        (port, error): (u16, ErrorEstimate),
         clock: &impl Clock,
     ) -> Self {
         let ahead = clock.realtime().0.wrapping_sub(clock.now().0).cast_signed();
-        Self { codec, engine, links, port, ahead }
+        Self { codec, engine, links, port, error, ahead }
     }
 
     /// Reads a datagram. Returns whether it answers a probe that was sent over this flow to its
@@ -68,7 +70,7 @@ impl<'a> Answers<'a> {
                     sink.hops(slot, hops(ttl));
                 }
                 let [there, back] = one_way(&reply, self.ahead, sight.sent_at, sight.at);
-                sink.one_way(slot, there, back);
+                sink.one_way(slot, [there, back], clocks_apart(self.error, reply.error));
             }
             // It was not lost before this moment. Its count is known, and its direction is not.
             [Some(Event::Lost | Event::Extra { .. }), _] if sight.waits => {
@@ -92,14 +94,15 @@ fn report(slot: SlotId, directions: super::ways::Directions, sink: &mut impl Sin
     }
 }
 
-/// Returns how many hops a packet has come that arrived with this time to live. Systems start with
-/// 64, 128 or 255.
+/// Returns how many hops a packet has come that arrived with this time to live: one more than the
+/// routers that it has passed. Systems start with 64, 128 or 255.
 const fn hops(ttl: u8) -> u8 {
-    match ttl {
-        0..=64 => 64 - ttl,
-        65..=128 => 128 - ttl,
-        129.. => 255 - ttl,
-    }
+    let start = match ttl {
+        0..=64 => 64,
+        65..=128 => 128,
+        129.. => 255,
+    };
+    start - ttl + 1
 }
 
 /// Returns T2 − T1 and T4 − T3, each between two clocks.
@@ -112,12 +115,36 @@ fn one_way(reply: &Reply<'_>, ahead: i64, sent_at: Nanos, arrived_at: Nanos) -> 
     ]
 }
 
+/// Returns how far two clocks are apart at most, if both are synchronized to UTC. Timestamps of PTP
+/// may count TAI, whose distance is not in the error.
+fn clocks_apart(ours: ErrorEstimate, theirs: ErrorEstimate) -> Option<Nanos> {
+    let is_known = ours.synchronized && theirs.synchronized && !theirs.ptp && theirs.multiplier > 0;
+    is_known.then(|| ours.error().plus(theirs.error()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn two_clocks_are_comparable_if_both_are_synchronized_in_one_format() {
+        let good = ErrorEstimate::new(Nanos::from_millis(1), true);
+        let apart = clocks_apart(good, good).unwrap().0;
+        assert!((2_000_000..2_050_000).contains(&apart), "{apart}");
+        for bad in [
+            ErrorEstimate::UNKNOWN,
+            ErrorEstimate { synchronized: false, ..good },
+            ErrorEstimate { ptp: true, ..good },
+            // RFC 4656: the multiplier must not be zero.
+            ErrorEstimate { multiplier: 0, ..good },
+        ] {
+            assert_eq!(clocks_apart(good, bad), None, "{bad:?}");
+        }
+        assert_eq!(clocks_apart(ErrorEstimate::UNKNOWN, good), None);
+    }
+
+    #[test]
     fn hops_are_counted_from_the_usual_starts() {
-        assert_eq!([64, 63, 128, 125, 255, 250, 1, 0].map(hops), [0, 1, 0, 3, 0, 5, 63, 64]);
+        assert_eq!([64, 63, 128, 125, 255, 250, 1, 0].map(hops), [1, 2, 1, 4, 1, 6, 64, 65]);
     }
 }

@@ -380,8 +380,8 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     }
 
     fn receive(&mut self, sink: &mut impl Sink, guest: &mut impl Guest) -> bool {
-        let Self { wire, clock, codec, engine, links, departures, reading, port, .. } = self;
-        let mut answers = Answers::new(codec, engine, links, *port, clock);
+        let Self { wire, clock, codec, engine, links, departures, reading, port, outbox, .. } = self;
+        let mut answers = Answers::new(codec, engine, links, (*port, outbox.error), clock);
         wire.receive(clock, &mut |delivery| match delivery {
             Delivery::Departure(_, bytes, moment) => match answers.codec.departed(bytes) {
                 Some(label) => {

@@ -295,7 +295,7 @@ impl Sink for Log {
         self.hops.push(hops);
     }
 
-    fn one_way(&mut self, _: SlotId, there: i64, back: i64) {
+    fn one_way(&mut self, _: SlotId, [there, back]: [i64; 2], _: Option<Nanos>) {
         self.one_way.push((there, back));
     }
 }

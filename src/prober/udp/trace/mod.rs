@@ -2,9 +2,9 @@
 //! port to the peer's reflector, and the ICMP errors that the kernel puts on the error queue.
 //!
 //! ```text
-//! want ─► wants ─┐
-//!                ├─► run (one trace at a time) ─► path ─► compare ─► last
-//! baselines ─────┘                                  └─► baselines
+//! want ─► wants ─► rota ─┐
+//!                        ├─► run (one trace at a time) ─► path ─► compare ─► last
+//! baselines ─────────────┘                                  └─► baselines
 //! ```
 //!
 //! No packet is sent here, and no clock is read: [`Tracer::due`] says what to send, and the prober
@@ -14,9 +14,11 @@
 //! An agent traces one path at a time: at most [`crate::limits::TRACES_PER_MINUTE`] links or flows
 //! that lose, the worst first, and [`crate::limits::BASELINES_PER_MINUTE`] healthy paths. Only
 //! agents that see loss trace more than their baselines. A trace has at most
-//! [`crate::limits::TRACE_PACKETS_MAX`] packets and ends within 12 s. So a mesh of `n` agents sends
-//! at most `2 n` traced packets per second for loss, each of 100 bytes. A router gets at most 10
-//! packets per trace that it must answer, and 20 a minute from one agent for loss.
+//! [`crate::limits::TRACE_PACKETS_MAX`] packets of 100 bytes and ends within 30 s. A router gets at
+//! most 30 packets per trace that it must answer, and 60 a minute from one agent for loss.
+//!
+//! The rota (`rota.rs`) bounds the traces for loss of a whole mesh: up to 600 agents begin 120 a
+//! minute, with at most 320 packets per second, and 5,000 agents 1,000 a minute.
 //!
 //! # Traps
 //! - Packets of one trace must take one path, so the source port is that of the flow. Neither TTL
@@ -31,6 +33,7 @@
 mod baseline;
 mod compare;
 mod path;
+mod rota;
 mod run;
 #[cfg(test)]
 mod tests;

@@ -85,6 +85,11 @@ impl Trace {
         self.hops.get(..self.len.into()).unwrap_or_default()
     }
 
+    /// Returns whether it was traced because packets are lost on the way to the destination.
+    pub fn is_outbound(&self) -> bool {
+        matches!(self.reason, Reason::Losing { is_outbound: true, .. })
+    }
+
     /// Returns whether the destination has answered.
     pub fn reached(&self) -> bool {
         self.end == End::Reached

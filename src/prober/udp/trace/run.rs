@@ -1,8 +1,9 @@
 //! A trace in progress: which packet is next, and what an answer means.
 //!
 //! The packets go out in passes over the TTLs, one packet for each TTL and pass, so that the tries
-//! of one hop are apart. The passes are half a second apart: Linux lets a router send one host six
-//! errors at once, and then one a second.
+//! of one hop are apart. Linux lets a router send one host six errors at once, and then one a
+//! second. So the first ten passes are half a second apart, and the rest a second: such a router
+//! answers all packets.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,8 +18,9 @@ use crate::units::Nanos;
 const PACE: Nanos = Nanos::from_millis(25);
 /// Time that the packets of one turn make up for: ten packets.
 const BURST: Nanos = Nanos::from_millis(250);
-/// Time between the begins of two passes.
+/// Time between the begins of two passes, of the first [`PASSES_LOSING`] and of later ones.
 const PASS: Nanos = Nanos::from_millis(500);
+const PASS_LATER: Nanos = Nanos::from_millis(1_000);
 /// Time that an answer may take. It includes that our own turns are up to 250 ms apart, and those
 /// of the far agent too.
 const ANSWER: Nanos = Nanos::from_millis(1_500);
@@ -26,8 +28,11 @@ const ANSWER: Nanos = Nanos::from_millis(1_500);
 const GAP: u8 = 5;
 /// Packets to a TTL behind the last one that has answered, and behind the baseline.
 const SILENT_TRIES: u8 = 3;
-/// Passes over a path that loses. The hop at which a fifth is lost takes some packets.
+/// Passes over a path that loses all packets, or in a direction that is not known.
 const PASSES_LOSING: u8 = 10;
+/// Passes over a path that is complete and loses some packets on the way there. A hop behind a loss
+/// of a fifth answers so many by chance in one of 800 traces.
+const PASSES_COUNTED: u8 = 30;
 /// Passes over a healthy path.
 const PASSES: u8 = 3;
 
@@ -46,7 +51,6 @@ pub struct Run {
     /// Number of hops of the baseline.
     known: u8,
     pass: u8,
-    passes: u8,
     /// When the pass began.
     pass_at: Nanos,
     /// When the next packet may leave.
@@ -61,20 +65,32 @@ const _: () = assert!(TTL_MAX as usize == HOPS_MAX && TRACE_PACKETS_MAX < u8::MA
 
 impl Run {
     pub fn new(trace: &Trace, to: SocketAddr, known: u8, now: Nanos) -> Self {
-        let passes = if matches!(trace.reason, Reason::Losing { .. }) { PASSES_LOSING } else { PASSES };
         let unsent = Packet { at: Nanos(0), ttl: 0, answered: true };
         Self {
             trace: *trace,
             to,
             known,
             pass: 1,
-            passes,
             pass_at: now,
             next_at: now,
             last_at: now,
             sent: 0,
             packets: [unsent; TRACE_PACKETS_MAX],
         }
+    }
+
+    /// Returns the number of passes, as far as the path is known.
+    fn passes(&self) -> u8 {
+        match self.trace.reason {
+            Reason::Losing { is_outbound: true, .. } if self.trace.reached() => PASSES_COUNTED,
+            Reason::Losing { .. } => PASSES_LOSING,
+            Reason::Hourly | Reason::Requested => PASSES,
+        }
+    }
+
+    /// Returns when the next pass may begin.
+    const fn next_pass(&self) -> Nanos {
+        self.pass_at.plus(if self.pass < PASSES_LOSING { PASS } else { PASS_LATER })
     }
 
     /// Returns the highest TTL that is worth a packet.
@@ -99,7 +115,7 @@ impl Run {
         if now < self.next_at {
             return None;
         }
-        if self.candidate().is_none() && self.pass < self.passes && now.since(self.pass_at) >= PASS {
+        if self.candidate().is_none() && self.pass < self.passes() && now >= self.next_pass() {
             self.pass += 1;
             self.pass_at = now;
         }
@@ -116,7 +132,7 @@ impl Run {
 
     /// Returns whether nothing more is sent or awaited.
     pub fn is_over(&self, now: Nanos) -> bool {
-        let last_pass = self.pass == self.passes || usize::from(self.sent) == TRACE_PACKETS_MAX;
+        let last_pass = self.pass >= self.passes() || usize::from(self.sent) == TRACE_PACKETS_MAX;
         let awaited = || self.packets.iter().any(|packet| !packet.answered);
         last_pass && self.candidate().is_none() && (now.since(self.last_at) >= ANSWER || !awaited())
     }
@@ -125,8 +141,8 @@ impl Run {
     pub fn next_due(&self) -> Nanos {
         if self.candidate().is_some() {
             self.next_at
-        } else if self.pass < self.passes && usize::from(self.sent) < TRACE_PACKETS_MAX {
-            self.next_at.max(self.pass_at.plus(PASS))
+        } else if self.pass < self.passes() && usize::from(self.sent) < TRACE_PACKETS_MAX {
+            self.next_at.max(self.next_pass())
         } else {
             self.last_at.plus(ANSWER)
         }

@@ -23,6 +23,8 @@ const FLOWS: u8 = 16;
 struct Router {
     address: IpAddr,
     silent: bool,
+    /// It answers one packet in two seconds.
+    limited: bool,
     /// It refuses all packets, also those whose TTL has not run out.
     refuses: bool,
     /// Loss of packets that arrive here, per thousand.
@@ -33,7 +35,7 @@ struct Router {
 }
 
 fn router(address: [u8; 4]) -> Router {
-    Router { address: address.into(), silent: false, refuses: false, loss: 0, tokens: 6.0, refilled: 0 }
+    Router { address: address.into(), silent: false, limited: false, refuses: false, loss: 0, tokens: 6.0, refilled: 0 }
 }
 
 /// When a packet arrives, and what it is.
@@ -48,6 +50,10 @@ struct Net {
     paths: BTreeMap<(u32, u8), Vec<usize>>,
     /// Loss in each direction, per thousand.
     loss: u64,
+    /// Loss of the answers of destinations, per thousand.
+    loss_of_answers: u64,
+    /// Whether the losses of wanted flows are known to be on the way there.
+    outbound: bool,
     /// Time, slot, flow, number, and the router that sends an error, and whether it refuses.
     arrivals: BinaryHeap<Reverse<Arrival>>,
     /// Times of all packets, with their slots.
@@ -85,7 +91,8 @@ impl Net {
             }
         }
         let (arrivals, sent, finished) = (BinaryHeap::new(), Vec::new(), Vec::new());
-        Self { tracer, random, now: SECOND, routers, paths, loss: 0, arrivals, sent, finished }
+        let (loss, loss_of_answers, outbound) = (0, 0, true);
+        Self { tracer, random, now: SECOND, routers, paths, loss, loss_of_answers, outbound, arrivals, sent, finished }
     }
 
     fn chance(&mut self, per_thousand: u64) -> bool {
@@ -133,9 +140,10 @@ impl Net {
             if !is_last && usize::from(ttl) != index + 1 && !self.routers[*at].refuses {
                 continue;
             }
-            let back = self.chance(self.loss);
+            let back = self.chance(self.loss) || is_last && self.chance(self.loss_of_answers);
             let router = &mut self.routers[*at];
-            router.tokens = (router.tokens + (self.now - router.refilled) as f64 / 1e9).min(6.0);
+            let rate = if router.limited { 0.5 } else { 1.0 };
+            router.tokens = (router.tokens + (self.now - router.refilled) as f64 / 1e9 * rate).min(6.0);
             router.refilled = self.now;
             let answers = is_last || !router.silent && router.tokens >= 1.0;
             if !is_last && answers {
@@ -151,7 +159,16 @@ impl Net {
     }
 
     fn want(&mut self, slot: u32, flow: u8, percent: u8) {
-        self.tracer.want(SlotId(slot), Flow(flow), Reason::Losing { percent }, Nanos(self.now));
+        self.tracer.want(
+            SlotId(slot),
+            Flow(flow),
+            Reason::Losing { percent, is_outbound: self.outbound },
+            Nanos(self.now),
+        );
+    }
+
+    fn path(&self, slot: u32, flow: u8) -> impl Iterator<Item = IpAddr> {
+        self.paths[&(slot, flow)].iter().map(|at| self.routers[*at].address)
     }
 
     fn spine(&self, slot: u32, flow: u8) -> IpAddr {
@@ -167,13 +184,13 @@ fn addresses(trace: &Trace) -> Vec<Option<IpAddr>> {
 fn a_path_is_traced_hop_by_hop_with_its_times() {
     let mut net = Net::fabric(1, 1, 4);
     net.want(0, 5, 50);
-    net.run(12);
+    net.run(30);
     let trace = *net.tracer.last(SlotId(0)).unwrap();
     let path = &net.paths[&(0, 5)];
     assert_eq!(addresses(&trace), path.iter().map(|at| Some(net.routers[*at].address)).collect::<Vec<_>>());
     assert!(trace.reached() && trace.flow == Flow(5) && net.finished == [trace]);
     for (index, hop) in trace.hops().iter().enumerate() {
-        assert_eq!((hop.sent, hop.answered), (10, 10));
+        assert_eq!((hop.sent, hop.answered), (30, 30));
         let least = (1 + index as u64) * MS;
         assert_eq!(hop.best_rtt(), Some(Nanos(least)), "hop {index}");
     }
@@ -189,7 +206,7 @@ fn a_dead_next_hop_of_an_ecmp_group_is_named_by_the_flow_that_takes_it() {
         let dead = net.paths[&(2, flow)][2];
         net.routers[dead].loss = 1_000;
         net.want(2, flow, 100);
-        net.run(15);
+        net.run(30);
         let trace = *net.tracer.last(SlotId(2)).unwrap();
         let before = net.tracer.baseline(SlotId(2)).unwrap().hops().nth(2).unwrap();
         let same_flow = net.tracer.baseline(SlotId(2)).unwrap().flow() == Flow(flow);
@@ -200,26 +217,85 @@ fn a_dead_next_hop_of_an_ecmp_group_is_named_by_the_flow_that_takes_it() {
 }
 
 #[test]
-fn a_flow_that_loses_a_fifth_shows_the_next_hop_that_the_baseline_does_not_take() {
-    let (mut right, mut wrong) = (0, 0);
-    for seed in 0..500 {
-        let mut net = Net::fabric(seed, 2, 4);
-        net.run(120);
-        let baseline = net.tracer.baseline(SlotId(0)).unwrap().flow();
-        let flow = (0..16).find(|flow| net.spine(0, *flow) != net.spine(0, baseline.0)).unwrap();
-        let bad = net.paths[&(0, flow)][2];
+fn the_hop_behind_which_a_flow_loses_a_fifth_is_named_from_its_own_counts() {
+    let (mut named, mut wrong) = (0, 0);
+    for seed in 0..1_000 {
+        let mut net = Net::fabric(seed, 1, 4);
+        net.run(60);
+        let flow = u8::try_from(seed % 16).unwrap();
+        let bad = net.paths[&(0, flow)][1 + usize::try_from(seed % 4).unwrap()];
         net.routers[bad].loss = 200;
+        // A router that answers rarely is before or behind the loss, or is that hop.
+        let limited = net.paths[&(0, flow)][usize::try_from(seed / 4 % 4).unwrap()];
+        net.routers[limited].limited = seed % 3 == 0;
         net.want(0, flow, 20);
-        net.run(15);
-        let (by, instead_of) = (net.spine(0, flow), net.spine(0, baseline.0));
-        match net.tracer.last(SlotId(0)).unwrap().comparison {
-            Comparison::GoesBy { by: named, instead_of: other, same_flow: false } => {
-                if named == by && other == instead_of { right += 1 } else { wrong += 1 }
+        net.run(30);
+        let trace = *net.tracer.last(SlotId(0)).unwrap();
+        let before = net.path(0, flow).take_while(|address| *address != net.routers[bad].address);
+        match trace.comparison {
+            Comparison::LosesBehind { hop } if before.last() == Some(hop) => named += 1,
+            // The one before, if the last answers rarely: that is true as well.
+            Comparison::LosesBehind { hop } if net.path(0, flow).position(|it| it == hop) < Some(bad_at(seed)) => {
+                assert!(net.routers[limited].limited, "seed {seed}: {trace:?}");
             }
+            Comparison::LosesBehind { .. } => wrong += 1,
+            Comparison::NoBaseline | Comparison::Same => {}
             other => panic!("seed {seed}: {other}"),
         }
     }
-    assert!(right == 500 && wrong == 0, "{right} right, {wrong} wrong");
+    // Chance alone makes a hop behind the loss answer all in one of 800 cases.
+    println!("{named} named, {wrong} wrong");
+    assert!(named > 700 && wrong <= 5, "{named} named, {wrong} wrong");
+}
+
+/// The place of the router that loses, in the test above.
+fn bad_at(seed: u64) -> usize {
+    1 + usize::try_from(seed % 4).unwrap()
+}
+
+#[test]
+fn losses_elsewhere_and_on_the_way_back_name_no_hop() {
+    for seed in 0..500 {
+        let mut net = Net::fabric(seed, 1, 4);
+        net.run(60);
+        // The flow of the baseline is another one, and it goes another way.
+        let baseline = net.tracer.baseline(SlotId(0)).unwrap().flow();
+        let flow = (0..16).find(|flow| net.spine(0, *flow) != net.spine(0, baseline.0)).unwrap();
+        (net.outbound, net.loss_of_answers) = (false, if seed % 2 == 0 { 200 } else { 1_000 });
+        net.want(0, flow, 100);
+        net.run(30);
+        let trace = *net.tracer.last(SlotId(0)).unwrap();
+        let leaf = net.path(0, flow).nth(3);
+        let expected = if seed % 2 == 0 { Comparison::NoBaseline } else { Comparison::SilentBehind { last: leaf } };
+        assert_eq!(trace.comparison, expected, "seed {seed}");
+        assert_eq!(
+            Comparison::SilentBehind { last: leaf }.to_string(),
+            format!("no answer from behind {}", leaf.unwrap())
+        );
+        // Once the losses are known to be on the way there, the same flow is traced again.
+        net.outbound = true;
+        (net.loss_of_answers, net.loss) = (0, 0);
+        net.want(0, flow, 20);
+        net.run(60);
+        let again = *net.tracer.last(SlotId(0)).unwrap();
+        assert!(again.at > trace.at && again.comparison == Comparison::NoBaseline, "seed {seed}: {again:?}");
+    }
+}
+
+#[test]
+fn a_path_that_is_silent_in_the_middle_is_not_dead_there_until_the_direction_is_known() {
+    let mut net = Net::fabric(1, 1, 4);
+    net.run(60);
+    let dead = net.paths[&(0, 0)][2];
+    net.routers[dead].loss = 1_000;
+    let (after, before) = (Some(IpAddr::from([10, 0, 1, 1])), Some(net.spine(0, 0)));
+    let dies = Comparison::DiesAfter { after, before, same_flow: true };
+    for (outbound, expected) in [(false, Comparison::SilentBehind { last: after }), (true, dies)] {
+        net.outbound = outbound;
+        net.want(0, 0, 100);
+        net.run(60);
+        assert_eq!(net.tracer.last(SlotId(0)).unwrap().comparison, expected);
+    }
 }
 
 #[test]
@@ -235,7 +311,7 @@ fn silent_hops_and_limited_errors_are_no_faults() {
         }
         net.run(60);
         net.want(0, 0, 20);
-        net.run(15);
+        net.run(30);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
         assert_eq!((trace.hops().len(), trace.reached(), trace.comparison), (5, true, Comparison::Same), "seed {seed}");
         assert_eq!(trace.hops()[silent].address, None);
@@ -250,7 +326,7 @@ fn random_loss_of_a_fifth_makes_no_dead_hop_and_no_other_path() {
         net.loss = 200;
         net.run(60);
         net.want(0, 0, 20);
-        net.run(15);
+        net.run(30);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
         match trace.comparison {
             Comparison::Same => assert_eq!(trace.hops().len(), 5),
@@ -274,7 +350,7 @@ fn a_path_that_changes_is_named_once_and_then_is_the_baseline() {
     net.tracer.saw_hops(SlotId(0), 4, Nanos(net.now));
     net.run(700);
     let after = net.spine(0, 0);
-    let expected = Comparison::GoesBy { by: after, instead_of: before, same_flow: true };
+    let expected = Comparison::GoesBy { by: after, instead_of: before };
     assert_eq!(net.finished.iter().map(|trace| trace.comparison).collect::<Vec<_>>(), [expected]);
     assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().nth(2), Some(Some(after)));
     assert_eq!(expected.to_string(), format!("goes by {after} instead of {before}"));
@@ -299,7 +375,7 @@ fn a_refusal_on_the_path_is_no_silence_and_one_of_the_destination_is_its_answer(
         let index = net.paths[&(0, 0)][hop];
         net.routers[index].refuses = true;
         net.want(0, 0, 100);
-        net.run(15);
+        net.run(30);
         let trace = net.tracer.last(SlotId(0)).unwrap();
         assert_eq!((trace.end, trace.hops().len()), (end, hop + 1));
         let by = net.routers[index].address;
@@ -323,7 +399,7 @@ fn the_budget_holds_and_the_worst_is_first() {
     let wanted: Vec<&Trace> = net.finished.iter().filter(|trace| trace.at >= Nanos(began)).collect();
     let minutes = (net.now - began) as f64 / 60e9;
     let rate = wanted.len() as f64 / minutes;
-    assert!((1.9..=2.1).contains(&rate), "{} traces in {minutes} min", wanted.len());
+    assert!((1.75..=2.1).contains(&rate), "{} traces in {minutes} min", wanted.len());
     assert_eq!(wanted[..4].iter().map(|trace| trace.slot.0).collect::<Vec<_>>(), [39, 38, 37, 36], "the worst first");
     let starts: Vec<u64> = wanted.iter().map(|trace| trace.at.0).collect();
     assert!(starts.windows(TRACES_PER_MINUTE + 1).all(|window| window[TRACES_PER_MINUTE] - window[0] >= 60 * SECOND));
@@ -356,7 +432,7 @@ fn a_trace_ends_by_itself_whatever_the_network_does() {
 fn only_errors_about_packets_in_flight_count() {
     let to = SocketAddr::new(peer(0), 9_877);
     let mut tracer = Net::fabric(1, 2, 1).tracer;
-    tracer.want(SlotId(0), Flow(3), Reason::Losing { percent: 9 }, Nanos(1));
+    tracer.want(SlotId(0), Flow(3), Reason::Losing { percent: 9, is_outbound: true }, Nanos(1));
     let packet = tracer.due(Nanos(1), |_| Some(to)).unwrap();
     let (router, moment) = (Some(IpAddr::from([10, 0, 0, 1])), Moment::read(Nanos(5)));
     let good = (packet.slot, packet.flow, packet.sequence);
@@ -364,8 +440,8 @@ fn only_errors_about_packets_in_flight_count() {
         ((SlotId(1), good.1, good.2), router, Refusal::TimeExceeded),
         ((good.0, Flow(4), good.2), router, Refusal::TimeExceeded),
         ((good.0, good.1, good.2 + 1), router, Refusal::TimeExceeded),
-        ((good.0, good.1, good.2.wrapping_sub(64)), router, Refusal::TimeExceeded),
-        ((good.0, good.1, good.2 + 64), router, Refusal::TimeExceeded),
+        ((good.0, good.1, good.2.wrapping_sub(256)), router, Refusal::TimeExceeded),
+        ((good.0, good.1, good.2 + 256), router, Refusal::TimeExceeded),
         (good, None, Refusal::TimeExceeded),
         (good, Some([224, 0, 0, 1].into()), Refusal::TimeExceeded),
         (good, Some([0, 0, 0, 0].into()), Refusal::TimeExceeded),
@@ -404,7 +480,7 @@ fn whatever_the_calls_are_nothing_panics() {
                 6 => tracer.not_sent(any.2),
                 7 => tracer.saw_hops(slot, u8::try_from(random.next() % 256).unwrap(), Nanos(now)),
                 8 => tracer.departed(any.2, moment),
-                _ => tracer.want(slot, flow, Reason::Losing { percent: 1 }, Nanos(now)),
+                _ => tracer.want(slot, flow, Reason::Losing { percent: 1, is_outbound: true }, Nanos(now)),
             }
             let to = |slot: SlotId| (slot.0 != 3).then(|| SocketAddr::new(peer(slot.0), 9));
             let ends = (0..TRACE_PACKETS_MAX).any(|_| tracer.due(Nanos(now), to).is_none());

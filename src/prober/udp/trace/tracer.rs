@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::baseline::{Baseline, Baselines};
 use super::compare::{Comparison, compare};
 use super::path::Trace;
+use super::rota::Rota;
 use super::run::Run;
 use super::wants::{Reason, Wants};
 use crate::limits::{BASELINES_PER_MINUTE, TRACES_KEPT, TRACES_PER_MINUTE};
@@ -19,8 +20,11 @@ use crate::units::Nanos;
 /// flow is not traced again at all.
 const RETRACE: Nanos = Nanos::from_millis(900_000);
 const MINUTE: Nanos = Nanos::from_millis(60_000);
+/// Pause between a trace and one of a path that loses. Routers that limit their errors to one a
+/// second have six again, and answer all packets.
+const REST: Nanos = Nanos::from_millis(5_000);
 /// Bits of the index of a packet within its trace. The rest is the number of the trace.
-const INDEX_BITS: u32 = 6;
+const INDEX_BITS: u32 = 8;
 const _: () = assert!(crate::limits::TRACE_PACKETS_MAX <= 1 << INDEX_BITS);
 
 /// A packet to send.
@@ -67,6 +71,12 @@ pub struct Tracer {
     is_budgeted: bool,
     wants: Wants,
     losing: Budget<TRACES_PER_MINUTE>,
+    /// When traces of paths that lose may begin, so that they have a bound in the whole mesh.
+    rota: Rota,
+    /// The end of the pause after the last trace.
+    rested_at: Nanos,
+    /// When [`Tracer::due`] was called last.
+    now: Nanos,
     healthy: Budget<BASELINES_PER_MINUTE>,
     /// Number of the current or last trace.
     number: u32,
@@ -88,6 +98,9 @@ impl Tracer {
             is_budgeted: true,
             wants: Wants::default(),
             losing: Budget::NEW,
+            rota: Rota::ALWAYS,
+            rested_at: Nanos(0),
+            now: Nanos(0),
             healthy: Budget::NEW,
             number: 0,
             run: None,
@@ -101,6 +114,11 @@ impl Tracer {
     /// Makes a tracer for a command, which requests few traces. They follow each other at once.
     pub fn for_command(flows: u8) -> Self {
         Self { is_budgeted: false, ..Self::new(flows) }
+    }
+
+    /// Sets the number of members of the mesh, from which the times of traces follow.
+    pub fn set_mesh(&mut self, node: &str, members: u32) {
+        self.rota = Rota::new(node, members);
     }
 
     /// Returns whether no trace is in progress or requested.
@@ -171,7 +189,10 @@ impl Tracer {
     /// dropped after a minute. It costs a few comparisons.
     pub fn want(&mut self, slot: SlotId, flow: Flow, reason: Reason, now: Nanos) {
         let is_traced = self.run.as_ref().is_some_and(|run| run.trace.slot == slot && run.trace.flow == flow);
-        let was_traced = self.last(slot).is_some_and(|it| it.flow == flow && now.since(it.at) < RETRACE);
+        // A trace that says more, because the direction of the losses is known by now, is worth it.
+        let says_more = |it: &Trace| !it.is_outbound() && matches!(reason, Reason::Losing { is_outbound: true, .. });
+        let is_recent = |it: &Trace| it.flow == flow && now.since(it.at) < RETRACE && !says_more(it);
+        let was_traced = self.last(slot).is_some_and(is_recent);
         if !is_traced && !was_traced && flow.0 < self.flows {
             self.wants.add(slot, flow, reason, now);
         }
@@ -186,6 +207,7 @@ impl Tracer {
     /// Returns the next packet to send, if one is due. Call it until it returns `None`, after
     /// everything that has arrived was read. `destination` returns where a slot is probed.
     pub fn due(&mut self, now: Nanos, destination: impl Fn(SlotId) -> Option<SocketAddr>) -> Option<TraceProbe> {
+        self.now = now;
         if self.run.as_ref().is_some_and(|run| run.is_over(now)) {
             self.finish(now);
         }
@@ -204,9 +226,13 @@ impl Tracer {
         match &self.run {
             Some(run) => Some(run.next_due()),
             None if self.wants.is_empty() => None,
-            None if self.is_budgeted => Some(self.losing.free_at()),
-            None => Some(Nanos(0)),
+            None => Some(self.wanted_from(self.now)),
         }
+    }
+
+    /// Returns the first moment from `now` on in which a requested trace may begin.
+    fn wanted_from(&self, now: Nanos) -> Nanos {
+        if self.is_budgeted { self.rota.next(now.max(self.losing.free_at()).max(self.rested_at)) } else { now }
     }
 
     fn start(&mut self, now: Nanos, destination: impl Fn(SlotId) -> Option<SocketAddr>) {
@@ -218,16 +244,19 @@ impl Tracer {
     }
 
     fn choose(&mut self, now: Nanos) -> Option<(SlotId, Flow, Reason)> {
-        let mut unlimited = None;
-        let place = self.losing.place(now);
-        let place = if self.is_budgeted { place } else { Some(&mut unlimited) };
-        if let Some(place) = place {
+        let from = self.wanted_from(now);
+        if from <= now {
             let kept = &self.kept;
             let is_recent = |slot| kept.iter().any(|trace| trace.slot == slot && now.since(trace.at) < RETRACE);
             if let Some(want) = self.wants.take(now, |want| Some(u8::from(!is_recent(want.slot)))) {
-                *place = Some(now);
+                if let Some(place) = self.losing.place(now) {
+                    *place = Some(now);
+                }
                 return Some((want.slot, want.flow, want.reason));
             }
+        } else if !self.wants.is_empty() && from <= self.rested_at {
+            // A baseline would lengthen the pause.
+            return None;
         }
         let place = self.healthy.place(now)?;
         let slot = self.baselines.take_due(now)?;
@@ -243,6 +272,7 @@ impl Tracer {
 
     fn finish(&mut self, now: Nanos) {
         let Some(Run { mut trace, .. }) = self.run.take() else { return };
+        self.rested_at = now.plus(REST);
         let baseline = self.baselines.get(trace.slot);
         trace.comparison = compare(&trace, baseline);
         if matches!(trace.reason, Reason::Losing { .. }) {

@@ -14,14 +14,15 @@ const KEPT: Nanos = Nanos::from_millis(60_000);
 pub enum Reason {
     /// The baseline is an hour old.
     Hourly,
-    /// The number of hops has changed.
-    HopsChanged,
     /// A command asks for it.
     Requested,
     /// The flow or the link loses.
     Losing {
         /// Share of probes lost, in percent. The worst is traced first.
         percent: u8,
+        /// Whether they are known to be lost on the way to the destination. Otherwise the direction
+        /// is not known: the path of a flow that loses on the way back is not worth a trace.
+        is_outbound: bool,
     },
 }
 

@@ -12,7 +12,7 @@ fn a_peer_that_keeps_a_probe_for_half_a_second_adds_nothing_and_loses_nothing() 
         for (rtt, stamp) in received {
             assert!(rtt.0.abs_diff(2 * WAY.0) < 10 && stamp == Stamp::Kernel, "{dwell:?}: {rtt:?}");
         }
-        assert!(world.log.hops.iter().all(|hops| *hops == 3));
+        assert!(world.log.hops.iter().all(|hops| *hops == 4));
         let ahead = AHEAD.cast_signed();
         let way = WAY.0.cast_signed();
         for (there, back) in &world.log.one_way {

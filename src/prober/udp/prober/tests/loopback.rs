@@ -40,7 +40,7 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     }
     let lost = |event: &Event| matches!(event, Event::Lost | Event::NotSent(_) | Event::Duplicate);
     assert_eq!((log.count(slot(0), lost), log.unrelated), (0, 0));
-    assert!(log.hops.iter().all(|hops| *hops == 0), "a time to live of 64");
+    assert!(log.hops.iter().all(|hops| *hops == 1), "a time to live of 64");
     let flows: Vec<u8> = log.flows.iter().filter(|(.., answered)| *answered).map(|(_, flow, _)| *flow).collect();
     assert!((0..4).all(|flow| flows.contains(&flow)), "{flows:?}");
     assert!(prober.reflecting().reflector.answered() >= 40);
