@@ -90,7 +90,7 @@ impl Engine {
     /// flight follow their peers.
     pub fn compact(&mut self, compaction: &Compaction, slots: usize) {
         let destinations = &self.destinations;
-        self.flights.relabel(|flight| {
+        let given_up = self.flights.relabel(|flight| {
             let same_holder = destinations
                 .get(flight.slot.index())
                 .is_some_and(|peer| flight.generation.same_holder(peer.generation));
@@ -102,7 +102,7 @@ impl Engine {
             self.destinations.swap(from.index(), to.index());
         }
         self.destinations.resize(slots, Destination::UNUSED);
-        self.flights.resize(slots * self.per_peer + 64);
+        self.flights.resize(slots * self.per_peer + 64 + given_up);
     }
 
     /// Applies a change of the list, for a slot that has room.

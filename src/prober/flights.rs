@@ -210,16 +210,22 @@ impl Flights {
     }
 
     /// Gives every flight its peer's new slot. A flight without a new slot becomes
-    /// [`State::GivenUp`].
-    pub fn relabel(&mut self, now: impl Fn(Flight) -> Option<SlotId>) {
+    /// [`State::GivenUp`]. Returns how many of these the ring must remember, because they lie
+    /// behind the oldest probe in flight: so much more room it needs until that one has ended.
+    pub fn relabel(&mut self, now: impl Fn(Flight) -> Option<SlotId>) -> usize {
+        let waiting = self.oldest_waiting();
+        let mut given_up = 0;
         for number in self.oldest()..self.next {
             let (index, flight) = (self.index(number), self.get(number));
-            let flight = match now(flight) {
-                Some(slot) => Flight { slot, ..flight },
-                None => Flight { slot: SlotId(0), state: State::GivenUp, ..flight },
+            let flight = if let Some(slot) = now(flight) {
+                Flight { slot, ..flight }
+            } else {
+                given_up += usize::from(waiting.is_some_and(|oldest| number >= oldest));
+                Flight { slot: SlotId(0), state: State::GivenUp, ..flight }
             };
             self.ring[index] = Packed::new(flight, Nanos(self.ring[index].0));
         }
+        given_up
     }
 
     fn index(&self, number: u64) -> usize {
