@@ -216,7 +216,7 @@ mod tests {
     use std::net::{IpAddr, Ipv6Addr};
 
     use super::*;
-    use crate::limits::{NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX, REPORT_PEERS_MAX};
+    use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
     use crate::prober::udp::trace::Comparison::DiesAfter;
     use crate::prober::udp::trace::HOPS_MAX;
     use crate::statistics::SendLag;
@@ -351,11 +351,62 @@ mod tests {
     }
 
     #[test]
-    fn a_report_of_as_many_objects_as_are_accepted_has_room_if_names_are_usual() {
-        let usual = || Cow::Owned("n".repeat(63));
-        let flows = Some(Flows { probed: u8::MAX, losing_count: 1, losing: vec![losing()] });
-        let peer = Peer { node: usual(), zone: usual(), flows, mtu_hole: None, ..longest_peer() };
-        let length = serde_json::to_vec(&peer).unwrap().len();
-        assert!(length < REPORT_BYTES_MAX / REPORT_PEERS_MAX, "{length}");
+    fn a_report_of_all_links_of_5000_nodes_has_room_if_names_and_figures_are_usual() {
+        let seconds = Some(1.346e-5);
+        let recent = RecentPeer {
+            seconds: 59.99,
+            sent: 60,
+            received: 60,
+            lost: 0,
+            lost_there: None,
+            lost_back: None,
+            refused: false,
+            rtt_p50_seconds: seconds,
+            rtt_p99_seconds: seconds,
+        };
+        let by_icmp = Peer {
+            node: Cow::Borrowed("ip-10-120-112-113.eu-central-1.compute.internal"),
+            zone: Cow::Borrowed("eu-central-1a"),
+            address: "2001:db8:1234:5678:9abc:def0:1234:5678".parse().ok(),
+            sent: 10_000_000,
+            received: 9_999_000,
+            lost: 1_000,
+            late: 10_u32.into(),
+            rtt_p50_seconds: seconds,
+            rtt_p99_seconds: seconds,
+            since_unix_seconds: None,
+            usual_rtt_p50_seconds: seconds,
+            recent: recent.clone(),
+            ten_minutes: Some(TenMinutes { seconds: 600_u32.into(), sent: 600, lost: 0 }),
+            heard: None,
+            hops: None,
+            delay_there_seconds: None,
+            delay_back_seconds: None,
+            delay_variation_there_seconds: None,
+            delay_variation_back_seconds: None,
+            path_mtu_bytes: None,
+            mtu_hole: None,
+            flows: None,
+            trace: None,
+            syn_retransmissions: None,
+            ..longest_peer()
+        };
+        let by_udp = Peer {
+            recent: RecentPeer { lost_there: Some(0), lost_back: Some(0), ..recent },
+            heard: Some(60),
+            hops: Some(3),
+            delay_there_seconds: seconds,
+            delay_back_seconds: seconds,
+            delay_variation_there_seconds: seconds,
+            delay_variation_back_seconds: seconds,
+            path_mtu_bytes: Some(1_500),
+            flows: Some(Flows { probed: 16, losing_count: 0, losing: Vec::new() }),
+            ..by_icmp.clone()
+        };
+        let by_tcp = Peer { syn_retransmissions: Some(100), ..by_icmp.clone() };
+        let lengths = [by_icmp, by_udp, by_tcp].map(|peer| serde_json::to_vec(&peer).unwrap().len());
+        let of_node: usize = lengths.iter().map(|length| length + 1).sum();
+        let families = 2;
+        assert!(of_node * families * (AGENTS_MAX - 1) < REPORT_BYTES_MAX, "{lengths:?}");
     }
 }

@@ -220,7 +220,7 @@ impl Routes for EndlessMesh {
 #[test]
 fn a_mesh_without_an_end_is_given_up_by_its_size() {
     let row = b",{\"source\":{\"node\":\"a\"},\"peers\":[]}\n";
-    for (again, size) in [(&b"x"[..], "more than 8388608 bytes"), (row, "more than 5000 reports")] {
+    for (again, size) in [(&b"x"[..], "more than 20971520 bytes"), (row, "more than 5000 reports")] {
         let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let server = bound.start(1, Arc::new(EndlessMesh(again))).expect("a server");
         let (code, _, log) = Run::of(&["doctor", "--url", &format!("http://{}", server.local_addr())]);

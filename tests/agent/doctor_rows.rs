@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use kube_canary::limits::REPORT_BYTES_MAX;
 use kube_canary::sys::clock;
 use serde_json::{Value, json};
 
@@ -180,7 +181,7 @@ fn a_file_without_a_report_is_one_line_that_says_why_and_3() {
         ("UTF-16", utf16, "UTF-16: convert it to UTF-8 first"),
         ("half of a mesh's head", b"{\"rows\":".to_vec(), "EOF"),
         ("a mesh without rows", mesh(&[], none, &json!([])).into_bytes(), "a mesh without reports"),
-        ("a line without an end", vec![b'x'; (8 << 20) + 2], "a line of more than 8388608 bytes"),
+        ("a line without an end", vec![b'x'; REPORT_BYTES_MAX + 2], "a line of more than 20971520 bytes"),
     ] {
         let (code, text, log) = judge(bytes, &[]);
         assert_eq!((code, text.as_str(), log.lines().count()), (Some(3), "", 1), "{what}: {log}");
