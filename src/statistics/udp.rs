@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_takes_108_bytes() {
-        assert_eq!(size_of::<Link>(), 108);
+    fn a_slot_takes_112_bytes() {
+        assert_eq!(size_of::<Link>(), 112);
     }
 }

@@ -40,7 +40,7 @@ fn list(addresses: impl Iterator<Item = (usize, IpAddr, Readiness)>) -> PeerList
 /// Lets the runtime wait. The first time, it allocates its own state. It also frees the state of
 /// the sockets that it no longer watches. A slow machine may have come here without any wait.
 fn wait_once(runtime: &Runtime) {
-    runtime.block_on(tokio::time::sleep(Duration::from_millis(1)));
+    runtime.block_on(async { tokio::time::sleep(Duration::from_millis(1)).await });
 }
 
 /// Applies a list as the agent does.

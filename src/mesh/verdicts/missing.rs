@@ -47,8 +47,8 @@ pub fn only_report(matrix: &Matrix) -> Option<u16> {
     matrix.numbers().any(|node| matrix.get(node).presence == Presence::Missing).then_some(only)
 }
 
-/// Turns the node of the only report into the whole mesh, as the cause of what UDP or TCP alone
-/// loses. If no other report can be read, all links look like that from everywhere. All agents
+/// Makes the whole mesh the cause of what UDP or TCP alone loses, in place of the node of the only
+/// report. If no other report can be read, all links look like that from everywhere. All agents
 /// then say the same, and not each its own node.
 pub fn as_one_report_sees(mesh: &Mesh<'_>, parts: &mut [Part<'_>]) {
     let Some(only) = only_report(mesh.matrix) else { return };
