@@ -376,7 +376,7 @@ mod tests {
             rtt_p99_seconds: seconds,
             since_unix_seconds: None,
             usual_rtt_p50_seconds: seconds,
-            recent: recent.clone(),
+            recent,
             ten_minutes: Some(TenMinutes { seconds: 600_u32.into(), sent: 600, lost: 0 }),
             heard: None,
             hops: None,

@@ -136,7 +136,7 @@ fn a_row_that_is_longer_than_any_or_no_text_is_named() {
     errors.sort_unstable();
     assert_eq!(
         errors,
-        [("long", "a report of more than 62914560 bytes"), ("many", "a report of more than 49152 peers")]
+        [("long", "a report of more than 20971520 bytes"), ("many", "a report of more than 49152 peers")]
     );
 }
 
