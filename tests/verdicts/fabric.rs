@@ -138,23 +138,29 @@ fn flows(statistics: &Statistics, link: &Link) -> Flows {
     Flows { probed: FLOWS, losing_count, losing: all.into_iter().take(4).collect() }
 }
 
-/// Of so many fabrics, returns how many have a verdict over paths, and over paths or flows.
-fn named(fabrics: u64, paths: usize, rate: f64, seconds: u32) -> [u32; 2] {
-    let mut named = [0; 2];
+/// Of so many fabrics, returns how many have a verdict over paths, over paths or flows, and over
+/// nodes, zones or other groups, which are innocent.
+fn named(fabrics: u64, paths: usize, rate: f64, seconds: u32) -> [u32; 3] {
+    let mut named = [0; 3];
     for seed in (seed(4_000_000)..).take(usize::try_from(fabrics).expect("few")) {
         let verdicts = judged(&mut Random(seed), paths, rate, seconds);
         let has = |kind: Kind| verdicts.iter().any(|it| it.kind == kind);
         named[0] += u32::from(has(Kind::Paths));
         named[1] += u32::from(has(Kind::Paths) || has(Kind::Flow));
+        let blames = |it: &Verdict| !matches!(it.kind, Kind::Paths | Kind::Flow | Kind::Link | Kind::Mesh);
+        named[2] += u32::from(verdicts.iter().any(blames));
     }
-    say!("one of {paths} paths loses {rate}: after {seconds} s, {named:?} of {fabrics} fabrics have one, or a flow");
+    say!(
+        "one of {paths} paths loses {rate}: after {seconds} s, {named:?} of {fabrics} fabrics have paths, paths or \
+         flows, and innocent nodes or zones"
+    );
     named
 }
 
 #[test]
 fn a_dead_path_is_named_within_a_minute() {
     for paths in [4, 16] {
-        assert_eq!(named(20, paths, 1.0, 60), [20; 2]);
+        assert_eq!(named(20, paths, 1.0, 60), [20, 20, 0]);
     }
 }
 
@@ -162,8 +168,8 @@ fn a_dead_path_is_named_within_a_minute() {
 #[test]
 fn a_path_that_loses_a_fifth_is_named_by_some_links_in_a_minute_and_as_a_path_in_90_s() {
     for paths in [4, 16] {
-        let [_, any] = named(20, paths, 0.2, 60);
-        assert!(any >= 18, "{any} of 20");
-        assert_eq!(named(20, paths, 0.2, 90)[0], 20);
+        let [_, any, innocent] = named(20, paths, 0.2, 60);
+        assert!(any >= 18 && innocent <= 1, "{any} and {innocent} of 20");
+        assert_eq!(named(20, paths, 0.2, 90), [20, 20, 0]);
     }
 }

@@ -15,10 +15,13 @@ use crate::report::{Method, Network, Way};
 
 /// From this number of pairs on, what they have in common is the cause.
 const PAIRS_MIN: usize = 3;
-/// A loss of a TCP connection's ports that is at most so many times the share of losing flows, and
-/// so much more, is of these flows.
+/// A loss of TCP that is at most so many times the share of losing flows, and so much more, is of
+/// these flows. So is an echo loss of one pair, compared with what such a flow loses.
 const TIMES: f64 = 2.0;
 const EXTRA: f64 = 0.05;
+/// A bad path carries the echoes of some pairs, but a bad node or zone loses those of nearly all
+/// its pairs. Up to this share of losing pairs, the path explains such a cause.
+const LOSING_PAIRS: f64 = 0.75;
 
 /// Numbers of two nodes, the lower first.
 type Nodes = (u16, u16);
@@ -31,16 +34,22 @@ struct Group<'a> {
     pairs: Vec<Nodes>,
     /// The median share of the flows that lose.
     share: f64,
+    /// The median loss of the worst flow of each link.
+    rate: f64,
 }
 
 impl<'a> Group<'a> {
     fn new(node: Option<u16>, flows: Vec<&'a LosingFlows>) -> Self {
         let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
-        let mut shares: Vec<f64> = flows.iter().map(|it| f64::from(it.losing) / f64::from(it.probed.max(1))).collect();
-        shares.sort_unstable_by(f64::total_cmp);
         // Reports that are not true are fewer than half.
-        let share = shares.get(shares.len() / 2).copied().unwrap_or_default();
-        Self { node, flows, pairs, share }
+        let median = |of: fn(&LosingFlows) -> [u8; 2]| {
+            let ratio = |[part, whole]: [u8; 2]| f64::from(part) / f64::from(whole.max(1));
+            let mut all: Vec<f64> = flows.iter().map(|it| ratio(of(it))).collect();
+            all.sort_unstable_by(f64::total_cmp);
+            all.get(all.len() / 2).copied().unwrap_or_default()
+        };
+        let (share, rate) = (median(|it| [it.losing, it.probed]), median(|it| [it.lost, it.probes]));
+        Self { node, flows, pairs, share, rate }
     }
 
     fn has(&self, a: u16, b: u16) -> bool {
@@ -49,39 +58,78 @@ impl<'a> Group<'a> {
 
     /// Whether these flows may explain what a cause of TCP losses explains: most of the pairs that
     /// lose by it are theirs, and it loses as they do.
-    fn explains(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+    fn explains_tcp(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
         let (mut own, mut all) = (0_usize, 0_usize);
-        part.scope.each_pair(|pair| {
-            let is_of = part.found.findings.touching(&part.scope, (pair.a, pair.b)).any(|(it, _)| it == place);
-            if is_of && pair.both().lost > 0 {
-                all += 1;
-                own += usize::from(self.has(pair.a, pair.b));
-            }
+        each_pair_of(part, place, |pair, loses| {
+            all += usize::from(loses);
+            own += usize::from(loses && self.has(pair.0, pair.1));
         });
         own * 2 > all && finding.rate <= self.share * TIMES + EXTRA
     }
+
+    /// Whether the path of these flows may explain what a cause explains that is not of UDP or TCP
+    /// alone. The echoes of a pair are one flow each way, so they lose as much as such a flow, or
+    /// nothing.
+    fn explains_echoes(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+        let (mut losing, mut all) = (0_u32, 0_u32);
+        each_pair_of(part, place, |_, loses| {
+            all += 1;
+            losing += u32::from(loses);
+        });
+        match finding.cause {
+            Cause::Link(..) => finding.rate <= self.rate * TIMES + EXTRA,
+            Cause::Node(_) | Cause::Zones(..) | Cause::Zone(..) | Cause::Domain(..) | Cause::Mesh => {
+                f64::from(losing) <= f64::from(all) * LOSING_PAIRS
+            }
+            Cause::Partition | Cause::Paths => false,
+        }
+    }
+}
+
+/// Calls `each` for all pairs that a cause touches, with whether they lose.
+fn each_pair_of(part: &Part<'_>, place: usize, mut each: impl FnMut(Nodes, bool)) {
+    part.scope.each_pair(|pair| {
+        let nodes = (pair.a, pair.b);
+        if part.found.findings.touching(&part.scope, nodes).any(|(it, _)| it == place) {
+            each(nodes, pair.both().lost > 0);
+        }
+    });
 }
 
 /// Returns the links with losing flows by what they have in common, and those that have nothing.
+/// `pairs_of_nodes` is how many pairs each node is in.
 ///
-/// One report can name losing flows of all links of its node. So a node in many pairs is taken out
-/// unless the other pairs are spread without it.
-fn grouped(mut flows: Vec<&LosingFlows>) -> (Vec<Group<'_>>, Vec<&LosingFlows>) {
+/// One report can name losing flows of all links of its node. So the pairs of the node with most of
+/// them count for a path only if the others are spread without it. That node is the cause if half
+/// of its pairs have such flows.
+fn grouped<'a>(mut flows: Vec<&'a LosingFlows>, pairs_of_nodes: &[usize]) -> (Vec<Group<'a>>, Vec<&'a LosingFlows>) {
     let mut groups = Vec::new();
     loop {
         let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
-        let worst = worst_node(&pairs).filter(|(_, count)| *count >= PAIRS_MIN).map(|(node, _)| node);
-        let is_of = |it: Nodes| worst.is_some_and(|node| it.0 == node || it.1 == node);
+        let worst = worst_node(&pairs).filter(|(_, count)| *count >= PAIRS_MIN);
+        let is_of = |it: Nodes| worst.is_some_and(|(node, _)| it.0 == node || it.1 == node);
         let others: Vec<Nodes> = pairs.iter().copied().filter(|it| !is_of(*it)).collect();
         if others.len() >= PAIRS_MIN && common_node(&others).is_none() {
             groups.push(Group::new(None, flows));
             return (groups, Vec::new());
         }
-        let Some(node) = worst else { return (groups, flows) };
+        let is_half = |(node, count): &(u16, usize)| count * 2 >= pairs_of_nodes[usize::from(*node)];
+        let Some((node, _)) = worst.filter(is_half) else { return (groups, flows) };
         let (own, rest) = flows.into_iter().partition(|it| is_of((it.source, it.peer)));
         groups.push(Group::new(Some(node), own));
         flows = rest;
     }
+}
+
+/// Returns the number of pairs that are probed by UDP, in all and of each node.
+fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
+    let (mut all, mut of_nodes) = (0, vec![0_usize; mesh.matrix.node_count()]);
+    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| {
+        all += 1;
+        of_nodes[usize::from(pair.a)] += 1;
+        of_nodes[usize::from(pair.b)] += 1;
+    });
+    (all, of_nodes)
 }
 
 /// Adds the verdicts over flows. Takes out the causes that the flows explain, and are therefore no
@@ -95,19 +143,23 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
     // The worst flow of each pair comes first.
     flows.sort_by_key(|it| (pair(it.source, it.peer), u8::MAX - it.lost));
     let all_pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
-    let (groups, single) = grouped(flows);
+    let (groups, single) = grouped(flows, &udp_pairs(mesh).1);
     let mut has_paths_below = false;
     for part in parts.iter_mut().chain([nodes]) {
-        let is_tcp = part.protocol == Some(OfProtocol::Tcp);
+        let [is_tcp, is_icmp] = [OfProtocol::Tcp, OfProtocol::Icmp].map(|protocol| part.protocol == Some(protocol));
         let is_below = part.scope.network == Network::Node;
         for place in 0..part.found.findings.found.len() {
             let finding = &part.found.findings.found[place];
+            let mut paths = groups.iter().filter(|group| group.node.is_none());
             let is_explained = match finding.cause {
-                Cause::Paths => groups.iter().any(|group| group.node.is_none()),
-                Cause::Link(a, b) => all_pairs.binary_search(&pair(a, b)).is_ok(),
+                Cause::Paths => paths.next().is_some(),
+                Cause::Link(a, b) if all_pairs.binary_search(&pair(a, b)).is_ok() => true,
+                cause if is_icmp || cause == Cause::Mesh && !is_tcp => {
+                    paths.any(|group| group.explains_echoes(part, place, finding))
+                }
                 cause => {
                     let is_its = |group: &&Group<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
-                    is_tcp && groups.iter().filter(is_its).any(|group| group.explains(part, place, finding))
+                    is_tcp && groups.iter().filter(is_its).any(|group| group.explains_tcp(part, place, finding))
                 }
             };
             has_paths_below |= is_explained && is_below && finding.cause == Cause::Paths;
@@ -115,7 +167,7 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
         }
     }
     let network = if has_paths_below { Network::Node } else { Network::Pod };
-    for Group { node, flows, pairs, share } in &groups {
+    for Group { node, flows, pairs, share, .. } in &groups {
         let worst = flows.iter().max_by_key(|it| it.lost);
         let severity = if *share >= super::CRITICAL_RATE { Severity::Critical } else { Severity::Warning };
         verdicts.extend(worst.map(|worst| Verdict {
@@ -146,12 +198,7 @@ pub fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
     }
     // The smallest packet of each pair comes first.
     holes.sort_by_key(|it| (pair(it.source, it.peer), it.passes_bytes));
-    let (mut all, mut of_nodes) = (0, vec![0_usize; mesh.matrix.node_count()]);
-    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| {
-        all += 1;
-        of_nodes[usize::from(pair.a)] += 1;
-        of_nodes[usize::from(pair.b)] += 1;
-    });
+    let (all, of_nodes) = udp_pairs(mesh);
     let (confidence, severity) = (Confidence::Certain, Severity::Warning);
     let wide = |node: Option<u16>, pairs: usize, of: usize, example: Hole| Verdict {
         confidence,
