@@ -1,19 +1,15 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::splitmix::Random;
 
-/// The draws of a script (SplitMix64).
-struct Random(u64);
+/// The draws of a script.
+trait Draws {
+    fn below(&mut self, bound: u64) -> u64;
+    fn chance(&mut self, percent: u64) -> bool;
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
+impl Draws for Random {
     fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
