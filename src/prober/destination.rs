@@ -91,9 +91,9 @@ impl Destination {
         !flight.terminating && flight.generation == self.generation
     }
 
-    /// Returns whether there is an excuse. One of so many calls uses it up, by the sequence numbers
-    /// of the probes.
-    pub const fn excuse_silence(&mut self, per_excuse: u16) -> bool {
+    /// Returns whether there is an excuse for the next probe. One of so many probes uses it up, by
+    /// their sequence numbers.
+    pub const fn excuse_probe(&mut self, per_excuse: u16) -> bool {
         let is_excused = self.excuses > 0;
         if self.sequence.is_multiple_of(per_excuse) {
             self.excuses = self.excuses.saturating_sub(1);

@@ -64,8 +64,9 @@ impl Engine {
     }
 
     /// Makes it excuse that a peer leaves the probes of its first `silence` at an address
-    /// unanswered, until it answers one. They count neither as sent nor as lost. `interval` is the
-    /// time between two probes to a peer.
+    /// unanswered, until it answers one. Only those that it answers count. So a probe that was
+    /// sent before the first answer arrived is never lost. `interval` is the time between two
+    /// probes to a peer.
     ///
     /// An agent answers only members, and its list may learn of a new one later than that one
     /// begins to probe. A new pod also has its address before its agent listens.
@@ -159,7 +160,9 @@ impl Engine {
     /// [`SendError::TableFull`] if the oldest probe of the table is still in flight. The probe must
     /// then not be sent.
     pub fn begin(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
-        self.begin_as(State::Waiting, slot, now)
+        let peer = self.destinations.get_mut(slot.index()).ok_or(SendError::Address)?;
+        let is_excused = !peer.terminating() && peer.excuse_probe(self.per_excuse);
+        self.begin_as(if is_excused { State::Excused } else { State::Waiting }, slot, now)
     }
 
     /// Does the same for an extra probe of a flow, which has no [`Event`] but [`Event::Extra`] and
@@ -217,10 +220,10 @@ impl Engine {
         }
     }
 
-    /// Whether a probe is not in `sent`, whatever becomes of it.
+    /// Whether a probe is not in `sent` when it leaves.
     fn is_uncounted(&self, number: u64) -> bool {
         let flight = self.flights.get(number);
-        flight.terminating || flight.state == State::Extra
+        flight.terminating || matches!(flight.state, State::Extra | State::Excused)
     }
 
     /// Gives the sequence number of a probe that was not sent to the next one. Returns false if
@@ -302,6 +305,10 @@ impl Engine {
                 self.flights.set(label.number, State::Answered);
                 Some(self.late(peer.doubt, label.number))
             }
+            State::Excused if rtt > self.timeout => {
+                self.flights.set(label.number, State::Answered);
+                Some([Some(Event::Terminating { answered: false }), None])
+            }
             // The reply arrived after the timeout, but the loss is not counted yet: report both.
             State::Waiting if rtt > self.timeout => {
                 // A peer that answers is there, so there is no doubt.
@@ -318,13 +325,14 @@ impl Engine {
                 self.flights.set(label.number, State::Answered);
                 Some([peer.is_probed_as(flight).then_some(Event::Extra { answered }), None])
             }
-            State::Waiting => {
+            State::Waiting | State::Excused => {
                 let reordered = self.answer(slot, label);
                 if flight.terminating {
                     return Some([Some(Event::Terminating { answered: true }), None]);
                 }
                 let stamp = if stamped && flight.stamped { Stamp::Kernel } else { Stamp::User };
-                Some([Some(Event::Received { rtt, reordered, sequence: label.sequence, stamp }), None])
+                let received = Some(Event::Received { rtt, reordered, sequence: label.sequence, stamp });
+                Some(if flight.state == State::Excused { [Some(Event::Sent), received] } else { [received, None] })
             }
         }
     }
@@ -385,14 +393,11 @@ impl Engine {
                 }
                 continue;
             }
+            if flight.state == State::Excused {
+                self.flights.set(number, State::GivenUp);
+                return Some((flight.slot, Event::Terminating { answered: false }));
+            }
             if peer.is_probed_as(flight) {
-                let peer = &mut self.destinations[flight.slot.index()];
-                // Its peer has not answered at its address yet.
-                if peer.excuse_silence(self.per_excuse) {
-                    self.flights.set(number, State::GivenUp);
-                    peer.withdraw_sent(1);
-                    return Some((flight.slot, Event::Terminating { answered: false }));
-                }
                 unanswered(flight.slot, self.flights.tag(number), false);
             }
             if !self.withholds(number, flight, now) {

@@ -5,7 +5,8 @@ use crate::units::Nanos;
 /// What happened to a probe. For every slot, `sent = received + lost + in flight + withdrawn` at
 /// any moment. A probe that is in flight while its peer moves or leaves, and is not answered, is
 /// withdrawn ([`Event::Terminating`]). The next probe to that peer takes its place in `sent`. If a
-/// peer never returns, a few probes remain withdrawn: those in flight when it left.
+/// peer never returns, a few probes remain withdrawn: those in flight when it left. A probe whose
+/// silence is excused is in `sent` only from its answer on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The probe was sent.
@@ -37,8 +38,8 @@ pub enum Event {
         /// Whether it was answered in time.
         answered: bool,
     },
-    /// The peer was terminating, or moved or left while the probe was in flight. It counts neither
-    /// as sent nor as lost.
+    /// The peer was terminating, or moved or left while the probe was in flight, or it had not
+    /// answered at its address yet. The probe counts neither as sent nor as lost.
     Terminating {
         /// Whether the probe was answered in time.
         answered: bool,

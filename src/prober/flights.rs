@@ -29,12 +29,15 @@ pub enum State {
     /// The probe is an extra one of a flow, and was neither answered nor timed out. It counts
     /// neither as sent nor as received nor as lost.
     Extra,
+    /// The probe was neither answered nor timed out, and counts only if it is answered. Its peer
+    /// had not answered at its address when it was sent.
+    Excused,
 }
 
 impl State {
     /// Whether the probe is in flight.
     pub const fn is_waiting(self) -> bool {
-        matches!(self, Self::Waiting | Self::Extra)
+        matches!(self, Self::Waiting | Self::Extra | Self::Excused)
     }
 }
 
@@ -140,6 +143,7 @@ impl Packed {
             4 => State::GivenUp,
             5 => State::Withheld,
             6 => State::Extra,
+            7 => State::Excused,
             _ => State::Void,
         };
         let (slot, generation) = (SlotId((fields & SLOT_MASK) as u32), Generation((fields >> 14 & 0x1f) as u8));
@@ -331,7 +335,7 @@ mod tests {
     #[test]
     fn a_flight_is_eight_bytes_and_loses_nothing() {
         assert_eq!(size_of::<Packed>(), 8);
-        let ended = [State::Answered, State::Lost, State::GivenUp, State::Withheld, State::Extra];
+        let ended = [State::Answered, State::Lost, State::GivenUp, State::Withheld, State::Extra, State::Excused];
         for state in [State::Void, State::Waiting].into_iter().chain(ended) {
             for flags in 0..8u8 {
                 let [terminating, stamped, doubtful] = [0, 1, 2].map(|bit| flags >> bit & 1 == 1);

@@ -298,3 +298,37 @@ fn a_new_peer_may_be_silent_for_as_long_at_any_interval() {
         );
     }
 }
+
+#[test]
+fn probes_that_left_before_the_first_answer_arrived_are_never_lost() {
+    let mut e = engine().excusing(Nanos::from_millis(30_000), SECOND);
+    e.apply(Change::Stop { slot: SLOT });
+    aim_at(&mut e, PEER, false);
+    let [silent, first, second] = [0, 500, 501].map(|ms| e.begin(SLOT, at(ms)).unwrap());
+    assert_eq!([silent, first, second].map(|label| e.sent(label, Ok(()))), [None; 3]);
+    let counts = |rtt, label| Some((SLOT, [Some(Event::Sent), Some(received(rtt, false, label))]));
+    assert_eq!(e.reply(first, PEER, read(600)), counts(at(100), first));
+    let lost = e.begin(SLOT, at(700)).unwrap();
+    assert_eq!(e.sent(lost, Ok(())), Some(Event::Sent));
+    assert_eq!(e.reply(second, PEER, read(800)), counts(at(299), second));
+    assert_eq!(e.reply(first, PEER, read(801)), one(Event::Duplicate));
+    let unanswered = Event::Terminating { answered: false };
+    let fates: [_; 3] = std::array::from_fn(|_| e.expire(at(2_000)));
+    assert_eq!(fates, [Some((SLOT, unanswered)), Some((SLOT, Event::Lost)), None]);
+    assert_eq!(e.reply(silent, PEER, read(2_001)), Some((SLOT, [None, None])), "late for nothing that was lost");
+    assert_eq!(e.reply(lost, PEER, read(2_001)), one(Event::Late));
+}
+
+#[test]
+fn an_answer_after_the_timeout_ends_no_excuse() {
+    let mut e = engine().excusing(Nanos::from_millis(2_000), SECOND);
+    e.apply(Change::Stop { slot: SLOT });
+    aim_at(&mut e, PEER, false);
+    let late = send(&mut e, 0);
+    assert_eq!(e.reply(late, PEER, read(1_001)), one(Event::Terminating { answered: false }));
+    assert_eq!(e.reply(late, PEER, read(1_002)), one(Event::Duplicate));
+    send(&mut e, 1_002);
+    send(&mut e, 1_003);
+    let fates = [Some((SLOT, Event::Terminating { answered: false })), Some((SLOT, Event::Lost))];
+    assert_eq!([e.expire(at(3_000)), e.expire(at(3_000))], fates);
+}

@@ -60,7 +60,8 @@ impl<'a> Answers<'a> {
         let (Some(link), Some(sight)) = (self.links.get_mut(slot.index()), sight) else { return true };
         let extra = matches!(events, [Some(Event::Extra { .. }), _]);
         match events {
-            [Some(Event::Received { .. } | Event::Extra { answered: true }), _] => {
+            // Sent: the first answer at an address, whose probe counts from now on.
+            [Some(Event::Received { .. } | Event::Sent | Event::Extra { answered: true }), _] => {
                 sink.flow(slot, flow.0, true, extra);
                 let (sequence, oldest) = (link.sequence(low), self.engine.oldest_waiting());
                 if let Some(directions) = link.ways.answered(label.number, sequence, reply.count, oldest) {
