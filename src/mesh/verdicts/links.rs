@@ -19,6 +19,8 @@ const PAIRS_MIN: usize = 3;
 /// these flows. So is an echo loss of one pair, compared with what such a flow loses.
 const TIMES: f64 = 2.0;
 const EXTRA: f64 = 0.05;
+/// A flow that loses as much is found on each link that has it, so no other link is the path's.
+const FOUND_AT_ONCE: f64 = 0.5;
 /// A bad path carries the echoes of some pairs, but a bad node or zone loses those of nearly all
 /// its pairs. Up to this share of losing pairs, the path explains such a cause.
 const LOSING_PAIRS: f64 = 0.75;
@@ -65,6 +67,13 @@ impl<'a> Group<'a> {
             own += usize::from(loses && self.has(pair.0, pair.1));
         });
         own * 2 > all && finding.rate <= self.share * TIMES + EXTRA
+    }
+
+    /// Whether the path of these flows may explain what a link loses by UDP, TCP or all protocols.
+    /// A path that loses little is found on some of its links first. It has at most half of the
+    /// flows of a link, so the link loses at most half as much.
+    fn explains_link(&self, finding: &Finding) -> bool {
+        self.rate < FOUND_AT_ONCE && finding.rate <= self.rate / 2.0 + EXTRA
     }
 
     /// Whether the path of these flows may explain what a cause explains that is not of UDP or TCP
@@ -154,6 +163,7 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
             let is_explained = match finding.cause {
                 Cause::Paths => paths.next().is_some(),
                 Cause::Link(a, b) if all_pairs.binary_search(&pair(a, b)).is_ok() => true,
+                Cause::Link(..) if !is_icmp => paths.any(|group| group.explains_link(finding)),
                 cause if is_icmp || cause == Cause::Mesh && !is_tcp => {
                     paths.any(|group| group.explains_echoes(part, place, finding))
                 }
