@@ -42,6 +42,7 @@ pub mod http;
 pub mod limits;
 pub mod logging;
 pub mod mesh;
+pub mod method;
 pub mod peers;
 pub mod ping;
 pub mod prober;

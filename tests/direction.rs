@@ -20,7 +20,7 @@ const STAGES: [(&str, &[&str]); 14] = [
         "discovery",
         &["discovery", "http::client", "http::lines", "sys::files", "units", "limits", "sys::clock", "sys::region"],
     ),
-    ("peers", &["discovery", "peers", "units", "limits", "sys::region", "sys::text"]),
+    ("peers", &["discovery", "method", "peers", "units", "limits", "sys::region", "sys::text"]),
     // `splitmix` is the tests' own.
     ("prober", &["peers", "prober", "units", "limits", "splitmix", "sys::clock", "sys::region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "sys::clock", "sys::proc", "sys::region"]),
@@ -45,7 +45,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     ),
     ("sys", &["sys", "footprint::smaps", "limits", "units"]),
     // The document between exposition, which writes it, and all that read it.
-    ("report", &["limits", "report"]),
+    ("report", &["limits", "method", "report"]),
     (
         "mesh",
         &[

@@ -23,32 +23,7 @@ pub use peer::{Peer, Presence};
 use std::net::IpAddr;
 
 pub use crate::discovery::{Network, Roster};
-
-/// How a link is probed. Each method keeps its own numbers of a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Method {
-    /// ICMP or ICMPv6 echo.
-    Icmp,
-    /// UDP probes, which the far agent answers (STAMP).
-    Udp,
-    /// TCP handshakes with the far agent.
-    Tcp,
-}
-
-impl Method {
-    /// All methods, in label order.
-    pub const ALL: [Self; 3] = [Self::Icmp, Self::Udp, Self::Tcp];
-
-    /// Returns the name, as `--probes` takes it.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Icmp => "icmp",
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-        }
-    }
-}
+pub use crate::method::Method;
 
 /// A set of methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,10 +19,11 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use links::{FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Trace, Way};
-pub use protocol::{Method, Protocol};
+pub use protocol::Protocol;
 pub use rounded::Rounded;
 
 use crate::limits::REPORT_PEERS_MAX;
+pub use crate::method::Method;
 
 /// The path of the report.
 pub const PATH: &str = "/api/v1/peers";

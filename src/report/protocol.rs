@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{PEER_SLOTS_MAX, REPORT_PEERS_MAX};
+use crate::method::Method;
 
 const _: () = assert!(REPORT_PEERS_MAX == Method::ALL.len() * PEER_SLOTS_MAX);
 
@@ -55,31 +56,5 @@ impl Protocol {
     /// Whether the probes are sent over IPv6.
     pub const fn is_over_ipv6(self) -> bool {
         matches!(self, Self::Icmpv6 | Self::Udpv6 | Self::Tcpv6)
-    }
-}
-
-/// How a link is probed, over IPv4 or IPv6.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Method {
-    /// Echo requests, which the kernel of the peer answers.
-    #[default]
-    Icmp,
-    /// UDP packets, which the agent of the peer answers.
-    Udp,
-    /// TCP handshakes with the agent of the peer.
-    Tcp,
-}
-
-impl Method {
-    /// All methods, in the order in which they are shown.
-    pub const ALL: [Self; 3] = [Self::Icmp, Self::Udp, Self::Tcp];
-
-    /// Returns the name of the method.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Icmp => "ICMP",
-            Self::Udp => "UDP",
-            Self::Tcp => "TCP",
-        }
     }
 }
