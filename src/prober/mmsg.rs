@@ -1,4 +1,4 @@
-//! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are allocated once.
+//! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are made once.
 //!
 //! This module and [`super::options`] are the only parts of the probe path that call the kernel
 //! without a library. Neither std, socket2 nor rustix has both batched calls with the kernel's
@@ -17,6 +17,7 @@ use std::ptr;
 
 use super::Outgoing;
 use super::control::{STAMP_BYTES, words};
+use crate::sys::region::{Table, Zero};
 use crate::units::Nanos;
 
 /// Largest number of packets sent or read by one call.
@@ -252,6 +253,9 @@ struct Slot<const WORDS: usize> {
     name: Name,
 }
 
+// SAFETY: integers, and arrays of them.
+unsafe impl<const WORDS: usize> Zero for Slot<WORDS> {}
+
 /// How much the kernel has written for one packet, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Written {
@@ -260,14 +264,15 @@ struct Written {
     control: usize,
 }
 
-/// Buffers for one `recvmmsg` call, allocated once. [`super::socket::Sockets`] owns one for
+/// Buffers for one `recvmmsg` call, made once. A mesh whose packets come few at a time writes only
+/// the first pages of them. [`super::socket::Sockets`] owns one for
 /// arrivals and one for departures, each for both families. Packets are lent out as [`Received`]
 /// and overwritten by the next call. Control messages have room for `WORDS` words.
 #[derive(Debug)]
 pub struct Batch<const WORDS: usize = STAMP_WORDS> {
-    buffers: Box<[u8]>,
+    buffers: Table<u8>,
     buffer_bytes: usize,
-    slots: Box<[Slot<WORDS>]>,
+    slots: Table<Slot<WORDS>>,
     written: [Written; BATCH],
     count: usize,
 }
@@ -275,8 +280,7 @@ pub struct Batch<const WORDS: usize = STAMP_WORDS> {
 impl<const WORDS: usize> Batch<WORDS> {
     /// Makes a batch with buffers of `buffer_bytes` each.
     pub fn new(buffer_bytes: usize) -> Self {
-        let slot = Slot { control: [0; WORDS], name: Name::default() };
-        let (buffers, slots) = (vec![0; buffer_bytes * BATCH].into_boxed_slice(), vec![slot; BATCH].into_boxed_slice());
+        let (buffers, slots) = (Table::new(buffer_bytes * BATCH), Table::new(BATCH));
         Self { buffers, buffer_bytes, slots, written: [Written::default(); BATCH], count: 0 }
     }
 

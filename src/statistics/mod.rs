@@ -38,12 +38,13 @@ pub use scale::{BINS_MAX, Scale};
 pub use sink::MethodSink;
 pub use slots::{PeerReading, PeerStatistics};
 pub use udp::{MtuReading, UdpLinks, WaysReading};
+use zones::ZonePairs;
 pub use zones::{ZoneReading, ZoneStatistics};
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL, ZONES_MAX};
+use crate::limits::{HOUR_STEP, PEER_SLOTS_MAX, TCP_INTERVAL};
 use crate::peers::{Change, Compaction, Family, Method, Methods, SlotId, Via, ZoneId};
 use crate::prober::{SendError, Stamp};
 use crate::sys::clock;
@@ -52,7 +53,7 @@ use halves::{Halves, Turn};
 use hour::Hours;
 use own::Marks;
 use scale::SCHEMA_MAX;
-use slots::{Outcomes, Slots};
+use slots::{Counters, Outcomes, Slots};
 use udp::Links;
 
 /// Attempts to read the recent window of a peer. An attempt fails if a half ends during it. Halves
@@ -69,6 +70,7 @@ const TCP_SCHEMA_MAX: u8 = 1;
 #[derive(Debug)]
 pub struct Statistics {
     methods: Methods,
+    counters: Arc<Counters>,
     /// In the order of [`Method::ALL`].
     numbers: [Option<Numbers>; 3],
     /// What only UDP probes find out.
@@ -106,7 +108,7 @@ pub struct Statistics {
 #[derive(Debug)]
 struct Numbers {
     slots: Slots,
-    zones: Box<[OnceLock<Box<ZoneStatistics>>]>,
+    zones: ZonePairs,
     hours: Hours,
     /// Time between two probes to the same peer.
     interval: Nanos,
@@ -141,17 +143,20 @@ impl Statistics {
         let (scale, send_lag) = (Arc::new(scale), SendLag::default());
         let is_finest = scale.schema() == SCHEMA_MAX;
         let tcp_scale = Arc::new(scale.with_schema(scale.schema().min(TCP_SCHEMA_MAX)));
+        let counters = Arc::new(Counters::new(PEER_SLOTS_MAX, methods.iter().count()));
         let numbers = Method::ALL.map(|method| {
             let (scale, interval) = match method {
                 Method::Icmp | Method::Udp => (Arc::clone(&scale), interval),
                 Method::Tcp => (Arc::clone(&tcp_scale), interval.max(TCP_INTERVAL.into())),
             };
-            methods.has(method).then(|| Numbers::new(scale, interval))
+            let nth = methods.iter().position(|of| of == method)?;
+            Some(Numbers::new(scale, interval, Arc::clone(&counters), nth))
         });
         Self {
             zone_scale: if is_finest { Arc::clone(&scale) } else { Arc::new(scale.with_schema(SCHEMA_MAX)) },
             links: methods.has(Method::Udp).then(Links::new),
             methods,
+            counters,
             numbers,
             scale,
             read_delay: send_lag.sibling(),
@@ -344,14 +349,14 @@ impl Statistics {
                 if let Some(PeerStatistics { hot, .. }) = in_slot {
                     hot.zone.store(zone.0, Ordering::Relaxed);
                     hot.via.store(via.index(), Ordering::Relaxed);
-                    let pair = &numbers.zones[zone_index(zone, via)];
                     let rtt_scale = (method == Method::Icmp).then_some(&*self.zone_scale);
-                    pair.get_or_init(|| Box::new(ZoneStatistics::new(rtt_scale))).begin(epoch_seconds());
+                    if let Some(pair) = numbers.zones.get_or_init(zone, via, || ZoneStatistics::new(rtt_scale)) {
+                        pair.begin(epoch_seconds());
+                    }
                 }
             }
             Change::Zone { zone } => {
-                let ways = Via::ALL.into_iter().filter_map(|via| numbers.zones.get(zone_index(zone, via))?.get());
-                ways.for_each(|pair| pair.end());
+                numbers.zones.of(zone).for_each(ZoneStatistics::end);
             }
             Change::Stop { .. } => {}
         }
@@ -371,6 +376,7 @@ impl Statistics {
             numbers.hours.compact(compaction, |slot| of.outcomes(slot));
             numbers.slots.give_back(compaction.slots());
         }
+        self.counters.give_back(compaction.slots());
         if let Some(links) = &self.links {
             links.compact(compaction);
         }
@@ -379,7 +385,8 @@ impl Statistics {
     /// Returns the resident memory of the numbers that every probe touches, in
     /// bytes of whole pages.
     pub fn resident_bytes(&self) -> usize {
-        self.numbers.iter().flatten().map(|numbers| numbers.slots.resident_bytes()).sum()
+        let times = self.numbers.iter().flatten().map(|numbers| numbers.slots.resident_bytes());
+        times.sum::<usize>() + self.counters.resident_bytes()
     }
 
     /// Returns the resident memory of the hours, in bytes of whole pages.
@@ -436,13 +443,13 @@ impl<'a> MethodStatistics<'a> {
     /// sent. The caller holds the directory's lock, as for the zone's name: the number may be
     /// given to another zone.
     pub fn zone(self, zone: ZoneId, via: Via) -> Option<&'a ZoneStatistics> {
-        self.numbers?.zones.get(zone_index(zone, via))?.get().map(|boxed| &**boxed).filter(|pair| pair.is_in_use())
+        self.numbers?.zones.get(zone, via.index()).filter(|pair| pair.is_in_use())
     }
 
     /// Returns the number of zone pairs for which [`MethodStatistics::zone`] returns statistics.
     pub fn zone_pairs(self) -> usize {
-        let pairs = self.numbers.iter().flat_map(|numbers| &numbers.zones);
-        pairs.filter(|pair| pair.get().is_some_and(|pair| pair.is_in_use())).count()
+        let pairs = self.numbers.iter().flat_map(|numbers| numbers.zones.iter());
+        pairs.filter(|pair| pair.is_in_use()).count()
     }
 
     /// Reads one to two halves of a slot's last minute, up to `now`. `None` for a slot past the
@@ -499,9 +506,13 @@ impl<'a> MethodStatistics<'a> {
 }
 
 impl Numbers {
-    fn new(scale: Arc<Scale>, interval: Nanos) -> Self {
-        let zones = (0..ZONES_MAX * Via::ALL.len()).map(|_| OnceLock::new()).collect();
-        Self { slots: Slots::new(scale, PEER_SLOTS_MAX), zones, hours: Hours::new(), interval }
+    fn new(scale: Arc<Scale>, interval: Nanos, counters: Arc<Counters>, nth: usize) -> Self {
+        Self {
+            slots: Slots::new(scale, PEER_SLOTS_MAX, counters, nth),
+            zones: ZonePairs::new(),
+            hours: Hours::new(),
+            interval,
+        }
     }
 }
 
@@ -515,10 +526,6 @@ fn epoch_seconds() -> u32 {
 #[expect(clippy::cast_possible_truncation, reason = "that is what is meant")]
 const fn modulo(window: u32) -> u16 {
     window as u16
-}
-
-const fn zone_index(zone: ZoneId, via: Via) -> usize {
-    zone.0 as usize * Via::ALL.len() + via.index() as usize
 }
 
 #[cfg(test)]

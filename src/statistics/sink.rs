@@ -1,10 +1,9 @@
 //! What the probers report, as the statistics count it.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 use super::{FlowWay, Statistics, bump, modulo};
-use crate::peers::{Method, SlotId, Via};
+use crate::peers::{Method, SlotId, ZoneId};
 use crate::prober::{Event, Sink};
 use crate::units::Nanos;
 
@@ -37,10 +36,9 @@ impl Sink for MethodSink<'_> {
             Event::Terminating { answered } => return bump(&statistics.terminating[usize::from(!answered)], 1),
             _ => return,
         };
-        let zone = usize::from(peer.hot.zone.load(Ordering::Relaxed)) * Via::ALL.len();
-        let index = zone + usize::from(peer.hot.via.load(Ordering::Relaxed));
-        if let Some(zone) = numbers.zones.get(index).and_then(OnceLock::get) {
-            zone.record(event, cell);
+        let (zone, via) = (peer.hot.zone.load(Ordering::Relaxed), peer.hot.via.load(Ordering::Relaxed));
+        if let Some(pair) = numbers.zones.get(ZoneId(zone), via) {
+            pair.record(event, cell);
         }
     }
 

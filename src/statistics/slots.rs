@@ -49,12 +49,40 @@ pub(super) struct Rare {
     send_errors: [AtomicU32; REASONS],
 }
 
-/// The numbers of all slots.
+/// The counters of all slots. Those of all methods of a slot lie beside each other. They are a few
+/// bytes, so in a small mesh they share a page.
+#[derive(Debug)]
+pub(super) struct Counters {
+    methods: usize,
+    hot: Table<Hot>,
+    rare: Table<Rare>,
+}
+
+impl Counters {
+    /// Makes the counters of so many slots and methods.
+    pub(super) fn new(slots: usize, methods: usize) -> Self {
+        Self { methods, hot: Table::new(slots * methods), rare: Table::new(slots * methods) }
+    }
+
+    /// Returns the memory behind the first `slots` slots to the kernel.
+    pub(super) fn give_back(&self, slots: usize) {
+        self.hot.give_back(slots * self.methods);
+        self.rare.give_back(slots * self.methods);
+    }
+
+    /// Returns the resident memory of what every probe touches, in bytes of whole pages.
+    pub(super) fn resident_bytes(&self) -> usize {
+        self.hot.resident_bytes()
+    }
+}
+
+/// The numbers of all slots, of one method.
 #[derive(Debug)]
 pub(super) struct Slots {
     scale: Arc<Scale>,
-    hot: Table<Hot>,
-    rare: Table<Rare>,
+    counters: Arc<Counters>,
+    /// Which of the methods of `counters` it is.
+    nth: usize,
     /// One per slot and cell of the scale.
     cells: Table<Count>,
     /// Two per slot and native bucket of the scale.
@@ -89,10 +117,10 @@ mod atomics {
 }
 
 impl Slots {
-    pub(super) fn new(scale: Arc<Scale>, slots: usize) -> Self {
+    pub(super) fn new(scale: Arc<Scale>, slots: usize, counters: Arc<Counters>, nth: usize) -> Self {
         Self {
-            hot: Table::new(slots),
-            rare: Table::new(slots),
+            counters,
+            nth,
             cells: Table::new(slots * scale.cells()),
             recent_bins: Table::new(slots * 2 * scale.bin_count()),
             scale,
@@ -101,9 +129,10 @@ impl Slots {
 
     pub(super) fn get(&self, slot: usize) -> Option<PeerStatistics<'_>> {
         let (cells, bins) = (self.scale.cells(), 2 * self.scale.bin_count());
+        let of_method = slot * self.counters.methods + self.nth;
         Some(PeerStatistics {
-            hot: self.hot.get(slot)?,
-            rare: self.rare.get(slot)?,
+            hot: self.counters.hot.get(of_method)?,
+            rare: self.counters.rare.get(of_method)?,
             cells: self.cells.get(slot * cells..(slot + 1) * cells)?,
             recent_bins: self.recent_bins.get(slot * bins..(slot + 1) * bins)?,
             scale: &self.scale,
@@ -112,15 +141,13 @@ impl Slots {
 
     /// Returns the memory behind the first `slots` slots to the kernel.
     pub(super) fn give_back(&self, slots: usize) {
-        self.hot.give_back(slots);
-        self.rare.give_back(slots);
         self.cells.give_back(slots * self.scale.cells());
         self.recent_bins.give_back(slots * 2 * self.scale.bin_count());
     }
 
-    /// Returns the resident memory of the tables that every probe touches, in bytes of whole pages.
+    /// Returns the resident memory of the round-trip times, in bytes of whole pages.
     pub(super) fn resident_bytes(&self) -> usize {
-        self.hot.resident_bytes() + self.cells.resident_bytes() + self.recent_bins.resident_bytes()
+        self.cells.resident_bytes() + self.recent_bins.resident_bytes()
     }
 
     /// Returns the bytes that become resident for each peer that is probed.
@@ -361,7 +388,9 @@ mod tests {
         let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();
         let scale = || Scale::new(Bounds::default(), 0, Duration::from_secs(1));
         let before = resident_kb();
-        let tables: Vec<Slots> = (0..TABLES).map(|_| Slots::new(Arc::new(scale()), PEER_SLOTS_MAX)).collect();
+        let counters = || Arc::new(Counters::new(PEER_SLOTS_MAX, 1));
+        let new = || Slots::new(Arc::new(scale()), PEER_SLOTS_MAX, counters(), 0);
+        let tables: Vec<Slots> = (0..TABLES).map(|_| new()).collect();
         let often_bytes = tables[0].resident_bytes_per_peer();
         let (hot_kb, all_kb) = (kb(often_bytes), kb(often_bytes + size_of::<Rare>()));
         let slots = || tables.iter().flat_map(|table| (0..PEER_SLOTS_MAX).filter_map(|slot| table.get(slot)));

@@ -4,12 +4,59 @@
 //! A probe counts as sent here when it is answered or lost, not when it is sent. A peer may change
 //! its zone while a probe is in flight, and the sums of both zones must stay right.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::bump;
 use super::histogram::{ClassicReading, Histogram, HistogramReading};
 use super::scale::Scale;
+use crate::limits::ZONES_MAX;
+use crate::peers::{Via, ZoneId};
 use crate::prober::Event;
+
+/// The pairs of our zone and another, by zone and way. A zone takes memory with its first probe.
+#[derive(Debug)]
+pub(super) struct ZonePairs(Box<[OnceLock<Box<Ways>>]>);
+
+/// The pairs with one zone, in the order of [`Via::index`].
+type Ways = [OnceLock<ZoneStatistics>; Via::ALL.len()];
+
+impl ZonePairs {
+    pub(super) fn new() -> Self {
+        Self((0..ZONES_MAX).map(|_| OnceLock::new()).collect())
+    }
+
+    /// Returns the pair that has been probed in this way. `via` is a [`Via::index`].
+    pub(super) fn get(&self, zone: ZoneId, via: u8) -> Option<&ZoneStatistics> {
+        self.0.get(usize::from(zone.0))?.get()?.get(usize::from(via))?.get()
+    }
+
+    /// Returns the same pair, which is made if it is not there. `None` for a zone past the last
+    /// possible one.
+    pub(super) fn get_or_init(
+        &self,
+        zone: ZoneId,
+        via: Via,
+        make: impl FnOnce() -> ZoneStatistics,
+    ) -> Option<&ZoneStatistics> {
+        let ways = self.0.get(usize::from(zone.0))?.get_or_init(Box::default);
+        Some(ways.get(usize::from(via.index()))?.get_or_init(make))
+    }
+
+    /// Returns all pairs with a zone.
+    pub(super) fn of(&self, zone: ZoneId) -> impl Iterator<Item = &ZoneStatistics> {
+        self.0.get(usize::from(zone.0)).into_iter().flat_map(Self::made)
+    }
+
+    /// Returns all pairs.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ZoneStatistics> {
+        self.0.iter().flat_map(Self::made)
+    }
+
+    fn made(ways: &OnceLock<Box<Ways>>) -> impl Iterator<Item = &ZoneStatistics> {
+        ways.get().into_iter().flat_map(|ways| ways.iter().filter_map(OnceLock::get))
+    }
+}
 
 /// What was counted and measured from our zone to another.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ pub struct Span {
     pub len: u16,
 }
 
-/// Strings that never move and are never removed.
+/// Strings that are never removed.
 #[derive(Debug)]
 pub struct Text(List<u8>);
 

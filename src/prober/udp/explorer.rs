@@ -19,6 +19,7 @@ use crate::prober::packet::{Codec, Label};
 use crate::prober::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, write_request};
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::prober::{Clock, Moment, SendError};
+use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// Bit of a number that is set in packets of the search for the path MTU, and not in those of
@@ -56,8 +57,8 @@ pub struct Explorer {
     pub tracer: Tracer,
     /// The search for the path MTU, and what it has found.
     pub mtu: MtuSearch,
-    /// The packet in preparation.
-    message: Box<[u8]>,
+    /// The packet in preparation. Empty between turns, because a large one takes three pages.
+    message: List<u8>,
 }
 
 impl Explorer {
@@ -81,7 +82,7 @@ impl Explorer {
             now,
             tracer,
             mtu: MtuSearch::new(flows, SMALL_PAYLOAD, timeout.plus(DWELL_MAX.into()), now),
-            message: vec![0; PATH_MTU_MAX.into()].into_boxed_slice(),
+            message: List::reserved(PATH_MTU_MAX.into()),
         }
     }
 
@@ -144,6 +145,7 @@ impl Explorer {
                 self.mtu.not_sent(packet.sequence);
             }
         }
+        self.message.resize(0, 0);
     }
 
     fn send(
@@ -154,7 +156,9 @@ impl Explorer {
         label: Label,
         bytes: usize,
     ) -> Result<(), SendError> {
-        let message = self.message.get_mut(..bytes.max(SMALL_BYTES)).ok_or(SendError::Address)?;
+        let bytes = bytes.max(SMALL_BYTES);
+        self.message.resize(bytes, 0);
+        let message = self.message.get_mut(..bytes).ok_or(SendError::Address)?;
         let identity = self.codec.identity(label, to.ip());
         let at = NtpTime::from_unix(clock.realtime());
         #[expect(clippy::cast_possible_truncation, reason = "the part of the number that counts")]

@@ -12,6 +12,7 @@ use crate::limits::STAMP_ANSWER_BYTES_MAX;
 use crate::prober::mmsg::BATCH;
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, set_reflected_at};
 use crate::prober::{Clock, Moment};
+use crate::sys::region::Table;
 use crate::units::Nanos;
 
 /// Batches of requests that are answered before the prober sends again. Together they exceed what
@@ -41,14 +42,14 @@ struct Sample {
     next: usize,
 }
 
-/// Owns the reflector and its buffers, which are allocated once.
+/// Owns the reflector and its buffers, which are made once.
 #[derive(Debug)]
 pub struct Reflecting {
     /// Decides which requests are answered, and counts them.
     pub reflector: Reflector,
     /// How far our clock is to be trusted.
     pub error: ErrorEstimate,
-    answers: Box<[[u8; STAMP_ANSWER_BYTES_MAX]]>,
+    answers: Table<[u8; STAMP_ANSWER_BYTES_MAX]>,
     written: Vec<Written>,
     delays: Delays,
     sample: Sample,
@@ -63,7 +64,7 @@ impl Reflecting {
         Self {
             reflector: Reflector::new(port, now).for_interval(interval),
             error: ErrorEstimate::UNKNOWN,
-            answers: vec![[0; STAMP_ANSWER_BYTES_MAX]; BATCH].into_boxed_slice(),
+            answers: Table::new(BATCH),
             written: Vec::with_capacity(BATCH),
             delays: Delays::default(),
             sample: Sample { called: Nanos(0), reflected_at: [[0; 8]; BATCH], count: 0, next: 0 },
@@ -131,7 +132,7 @@ impl Reflecting {
             (self.sample.called, self.sample.count, self.sample.next) = (called, count, 0);
         }
         let mut answers = [Answer { to: NOWHERE, from: None, bytes: &[], stamped: false }; BATCH];
-        for ((answer, written), bytes) in answers.iter_mut().zip(&self.written).zip(&self.answers) {
+        for ((answer, written), bytes) in answers.iter_mut().zip(&self.written).zip(&*self.answers) {
             *answer = Answer { to: written.to, from: written.from, bytes: &bytes[..written.bytes], stamped };
         }
         wire.answer(&answers[..count]);

@@ -45,7 +45,7 @@ pub struct Flights {
 
 impl Flights {
     pub fn new() -> Self {
-        Self { ring: List::new(FLIGHTS), next: 0, decided: 0 }
+        Self { ring: List::reserved(FLIGHTS), next: 0, decided: 0 }
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "the remainder of a small number")]
