@@ -171,8 +171,8 @@ pub enum Severity {
 /// A verdict, as `/api/v1/verdicts` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol. It is the
-    /// same in every agent.
+    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol. The two ends of a
+    /// subject are hashed in the order of their names. So it is the same in every agent.
     #[serde(default)]
     pub id: String,
     /// What the verdict is about.
