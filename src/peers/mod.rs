@@ -22,7 +22,7 @@ pub use peer::{Peer, Presence};
 
 use std::net::IpAddr;
 
-pub use crate::discovery::{Network, Roster};
+pub use crate::discovery::{Network, Ranked, Roster};
 
 /// How a link is probed. Each method keeps its own numbers of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
