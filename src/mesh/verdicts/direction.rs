@@ -31,7 +31,17 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// Returns the label of the direction.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+            Self::Both => "both",
+        }
+    }
+
     /// Returns the direction of a link whose ends are given in the opposite order.
+    #[must_use]
     pub const fn turned(self) -> Self {
         match self {
             Self::In => Self::Out,

@@ -40,14 +40,9 @@ pub fn in_order(verdict: &Verdict) -> (Cow<'_, str>, Direction) {
 
 /// Returns the id of a verdict, which is the same in every agent.
 pub fn id(verdict: &Verdict) -> String {
-    let kind = serde_json::to_string(&verdict.kind).unwrap_or_default();
-    let network = match verdict.network {
-        OfNetwork::Pod => "pod",
-        OfNetwork::Node => "node",
-    };
     let protocol = verdict.protocol.map_or("", OfProtocol::label);
     let (subject, _) = in_order(verdict);
-    format!("{:016x}", hash(&[kind.trim_matches('"'), &subject, network, protocol]))
+    format!("{:016x}", hash(&[verdict.kind.label(), &subject, verdict.network.label(), protocol]))
 }
 
 /// Whether what UDP probes show of the link between two nodes may belong to a verdict: it is about

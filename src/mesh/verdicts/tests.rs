@@ -145,7 +145,7 @@ fn the_direction_turns_with_the_ends_of_its_link() {
     let of = |subject: &str, direction| {
         let mut verdict = full(&["a", "b"], |_, _| 30).verdicts().remove(0);
         (verdict.subject, verdict.direction) = (subject.to_owned(), direction);
-        let (subject, direction) = subject::in_order(&verdict);
+        let (subject, direction) = in_order(&verdict);
         (subject.into_owned(), direction)
     };
     assert_eq!(of("a->b", Direction::Out), ("a->b".to_owned(), Direction::Out));
