@@ -16,11 +16,11 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
-use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
+use crate::exposition::{About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Traces, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
-use crate::mesh::{MeshRoutes, Times};
+use crate::mesh::{JudgeTimes, MeshRoutes, Times};
 use crate::peers::{Directory, Family, Method, Own, SlotId};
 use crate::prober::socket::SocketError;
 use crate::prober::stamp::ErrorEstimate;
@@ -128,7 +128,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
     let http_port = bound.local_addr().port();
     let domains = settings.domains_file.clone().map(DomainsFile::new);
-    let routes = MeshRoutes::new(app, http_port, Times::default(), domains);
+    let judge = settings.may_judge.then(JudgeTimes::default);
+    let routes = MeshRoutes::new(app, http_port, Times::default(), domains, judge);
     let bound = bound.only_for(hosts(settings));
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 
@@ -176,6 +177,7 @@ fn new_view(settings: &RunSettings, about: About) -> View {
         about,
         traces: Traces::default(),
         walks: Walks::default(),
+        judging: Judging::default(),
     }
 }
 

@@ -194,9 +194,9 @@ pub const CONNECTIONS_PER_WORKER: usize = 16;
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
 /// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals
 /// of the probe thread, 36 for UDP (a socket for each flow and family, two reflectors, an epoll
-/// descriptor, and one to ask for routes), 8 identity requests, 4 reports of a collection, 4 of
-/// discovery, and for TCP 64 handshakes, 2 listeners and a connection that is being accepted. The
-/// rest is reserve.
+/// descriptor, and one to ask for routes), 8 identity requests, 4 reports of a collection, a
+/// question to a judge, 4 of discovery, and for TCP 64 handshakes, 2 listeners and a connection
+/// that is being accepted. The rest is reserve.
 pub const DESCRIPTORS_RESERVED: usize = 96 + TCP_HANDSHAKES_MAX + 3;
 /// Bytes of request head: hyper's smallest buffer.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 8_192;
@@ -337,6 +337,7 @@ const _: () = assert!(
         + 2
         + IDENTITY_REQUESTS_MAX
         + REPORT_REQUESTS_MAX
+        + 1
         + 4
         + TCP_HANDSHAKES_MAX
         + 3

@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Traces, View, Walks};
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Method, Own, SlotId};
@@ -47,6 +47,7 @@ impl Agent {
             about: About::new(&allocator),
             traces: Traces::default(),
             walks: Walks::default(),
+            judging: Judging::default(),
         };
         Self(App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() })
     }

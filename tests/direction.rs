@@ -147,12 +147,13 @@ const STAGES: [(&str, &[&str]); 14] = [
 ];
 /// The modules of discovery. Each may name those before it, so none imports from the dispatcher,
 /// which is last. The root only lists and re-exports them.
-const DISCOVERY: [&str; 16] = [
+const DISCOVERY: [&str; 17] = [
     "address",
     "hash",
     "random",
     "timer",
     "report",
+    "ranks",
     "roster",
     "update",
     "members",

@@ -354,10 +354,10 @@ async fn discovered(node_network: bool) -> (Agents, Receiver<Update>, Arc<Notify
 fn node_addresses_are_discovered_only_if_configured() {
     run(async {
         let (agents, mut updates, _) = discovered(false).await;
-        for _ in 0..2 {
+        for _ in 0..3 {
             match next(&mut updates).await {
                 Update::List(list) => assert_eq!(written(&list), ["a 127.1.0.2 pod"]),
-                Update::Mesh(_) | Update::Confirmed => {}
+                Update::Mesh(_) | Update::Roster(_) | Update::Confirmed => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -92,7 +92,7 @@ class Mesh:
                 own += self.flags.get(name, [])
                 # Liars are no agents, and the attacks are on echoes. Builds without other probes
                 # ignore the variable.
-                environment = {**os.environ, "KUBE_CANARY_PROBES": "icmp"}
+                environment = {**os.environ, "KUBE_CANARY_PROBES": "icmp", "KUBE_CANARY_JUDGE": "never"}
                 self.agents[name] = subprocess.Popen([*self.command, *own], stderr=log, env=environment)
         end = time.monotonic() + START_SECONDS
         for name in self.names:

@@ -58,7 +58,7 @@ def start(binary, k, listen, log):
     # variable.
     return subprocess.Popen([binary, "run", "--node-name", plane.node_name(k), "--listen", f"{listen}:{PORT}", "--log-level", "warn"], stderr=log,
                             env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(API_PORT), "POD_NAMESPACE": "kube-canary",
-                                 "KUBE_CANARY_PROBES": "icmp"})
+                                 "KUBE_CANARY_PROBES": "icmp", "KUBE_CANARY_JUDGE": "never"})
 
 
 def stop(processes):

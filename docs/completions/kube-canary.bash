@@ -430,7 +430,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__run)
-            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --probes --flows --udp-port --tcp-port --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
+            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --probes --flows --udp-port --tcp-port --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --judge --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -623,6 +623,10 @@ _kube__canary() {
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace
                     fi
+                    return 0
+                    ;;
+                --judge)
+                    COMPREPLY=($(compgen -W "auto never" -- "${cur}"))
                     return 0
                     ;;
                 --node-addresses)

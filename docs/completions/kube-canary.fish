@@ -65,6 +65,8 @@ none\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l max-series -d 'Largest number of exported series, 200 to 10000000; links beyond it are left out' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l forget-after -d 'Time for which a peer that left the list keeps its slot and counters' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l http-workers -d 'HTTP threads, 1 to 64, independent of the number of CPUs' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l judge -d 'auto: the agent judges the mesh if it is one of the three that must; or never' -r -f -a "auto\t''
+never\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l node-addresses -d 'The node\'s own addresses, separated by commas; reported to the peers' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l pod-addresses -d 'This agent\'s own addresses, separated by commas; never probed' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l heap-profile -d 'Only in builds with jemalloc-profiling: heap profiles go to FILE at the end, and to FILE.1, FILE.2, ... at SIGUSR2' -r -F

@@ -122,6 +122,8 @@ pub const RUN: &[Flag] = &[
         "Time for which a peer that left the list keeps its slot and counters"),
     flag("http-workers", "N", "KUBE_CANARY_HTTP_WORKERS", "4",
         "HTTP threads, 1 to 64, independent of the number of CPUs"),
+    flag("judge", "WHEN", "KUBE_CANARY_JUDGE", "auto",
+        "auto: the agent judges the mesh if it is one of the three that must; or never").one_of(&["auto", "never"]),
     flag("node-addresses", "LIST", "KUBE_CANARY_NODE_ADDRESSES", "",
         "The node's own addresses, separated by commas; reported to the peers"),
     flag("pod-addresses", "LIST", "KUBE_CANARY_POD_ADDRESSES", "the interfaces' addresses",

@@ -66,6 +66,8 @@ pub struct RunSettings {
     pub forget_after: Duration,
     /// Number of HTTP worker threads.
     pub http_workers: usize,
+    /// Whether the agent judges the mesh if its rank requires it.
+    pub may_judge: bool,
     /// The node's addresses, reported to peers.
     pub node_addresses: Vec<IpAddr>,
     /// Our own addresses, as configured. If empty, the interfaces are asked.
@@ -141,6 +143,7 @@ impl RunSettings {
                 .value("forget-after", duration_between(Duration::ZERO, Duration::from_hours(24)))?
                 .unwrap_or(Duration::from_mins(5)),
             http_workers: size(typed.value("http-workers", workers)?, HTTP_WORKERS_DEFAULT),
+            may_judge: typed.value("judge", judge)?.unwrap_or(true),
             node_addresses: typed.value("node-addresses", addresses)?.unwrap_or_default(),
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
             heap_profile: typed.value("heap-profile", heap_profile)?,
@@ -260,6 +263,14 @@ fn networks(text: &str) -> Result<bool, String> {
         "pod" => Ok(false),
         "pod,node" => Ok(true),
         _ => Err("pod or pod,node".to_owned()),
+    }
+}
+
+fn judge(text: &str) -> Result<bool, String> {
+    match text {
+        "auto" => Ok(true),
+        "never" => Ok(false),
+        _ => Err("auto or never".to_owned()),
     }
 }
 

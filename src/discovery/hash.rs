@@ -39,6 +39,12 @@ pub fn lot(name: &str) -> u64 {
     mix(of(name) ^ 0x1405_7b7e_f767_814f) >> 48
 }
 
+/// Returns the rank of a name or an address among those that may judge, the smallest first. It is
+/// independent of both positions.
+pub fn rank(name: &str) -> u64 {
+    mix(of(name) ^ 0x2545_f491_4f6c_dd1d)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,6 +55,7 @@ mod tests {
     fn positions_of_names_never_change() {
         let of = |name| (on_ring(name), on_second_ring(name), lot(name));
         assert_eq!(of("node-1"), (0x50d5_6e6e_09aa_6db4, 0xef0e_cf30_3206_b12e, 25814));
+        assert_eq!(rank("node-1"), 0x6a61_e3d7_506b_14d4);
         assert_eq!(of("ip-10-0-0-7.eu-central-1.compute"), (0x51da_7874_828f_1431, 0x6451_240c_d70d_9ed2, 8096));
     }
 

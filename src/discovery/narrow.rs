@@ -15,15 +15,21 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::discovery::members::{MemberId, Members};
+use crate::discovery::ranks::{Listed, RankedBy, Ranks};
 use crate::discovery::roster::Roster;
 use crate::discovery::selection::{Selection, select};
 use crate::discovery::update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Update, Updates};
 
 /// Runs a source and passes on what it sends, narrowed, until the receiver is closed
-/// or the source ends.
-pub async fn run<S: Future<Output = ()>>(source: impl FnOnce(Updates) -> S, ourselves: Ourselves, updates: Updates) {
+/// or the source ends. `ranked_by` says whether the source gives names.
+pub async fn run<S: Future<Output = ()>>(
+    source: impl FnOnce(Updates) -> S,
+    ranked_by: RankedBy,
+    ourselves: Ourselves,
+    updates: Updates,
+) {
     let (lists, mut received) = mpsc::channel(1);
-    let mut narrow = Narrow::new(ourselves);
+    let mut narrow = Narrow::new(ourselves, ranked_by);
     let pass_on = async {
         while let Some(update) = received.recv().await {
             for update in narrow.update(update, Instant::now()) {
@@ -52,16 +58,16 @@ struct Kept {
 /// Decides which entries pass. No I/O, no clock.
 struct Narrow {
     ourselves: Ourselves,
+    ranked_by: RankedBy,
     members: Members,
     /// The selection, and the version of the members that it is from.
     selection: Option<(u64, Selection)>,
     /// The facts of the last list, and those that were sent last.
     facts: Option<MeshFacts>,
     sent_facts: Option<MeshFacts>,
-    /// A roster that is not sent yet.
-    roster: Option<Arc<Roster>>,
-    /// Whether the last roster has members.
-    has_roster: bool,
+    /// The last roster, and the same while it is not sent yet.
+    roster: Arc<Roster>,
+    unsent_roster: Option<Arc<Roster>>,
     /// The last list, while any member is absent.
     kept: Vec<Kept>,
     /// Members of the last list whose name is their address.
@@ -71,12 +77,21 @@ struct Narrow {
 }
 
 impl Narrow {
-    fn new(ourselves: Ourselves) -> Self {
+    fn new(ourselves: Ourselves, ranked_by: RankedBy) -> Self {
         let members = Members::new(ourselves.forget_after);
-        let (kept, nameless) = (Vec::new(), Vec::new());
-        let (selection, facts, sent_facts, roster) = (None, None, None, None);
-        let (has_roster, left_out) = (false, 0);
-        Self { ourselves, members, selection, facts, sent_facts, roster, has_roster, kept, nameless, left_out }
+        Self {
+            ourselves,
+            ranked_by,
+            members,
+            selection: None,
+            facts: None,
+            sent_facts: None,
+            roster: Arc::default(),
+            unsent_roster: None,
+            kept: Vec::new(),
+            nameless: Vec::new(),
+            left_out: 0,
+        }
     }
 
     /// Returns the updates to send instead, in order.
@@ -88,7 +103,7 @@ impl Narrow {
             other => other,
         };
         let facts = self.facts.filter(|facts| self.sent_facts.replace(*facts) != Some(*facts));
-        let roster = self.roster.take().map(Update::Roster);
+        let roster = self.unsent_roster.take().map(Update::Roster);
         facts.map(Update::Mesh).into_iter().chain(roster).chain([update])
     }
 
@@ -97,6 +112,7 @@ impl Narrow {
         if self.ourselves.max_peers == 0 {
             // All nodes are probed, so no member needs to be remembered.
             self.facts = Some(full_mesh(&list, &self.ourselves));
+            self.make_roster(&list.peers, false);
             return list;
         }
         let mut peers = list.peers;
@@ -117,7 +133,7 @@ impl Narrow {
         self.warn_of(ids.iter().filter(|id| id.is_none()).count());
         self.keep(&peers, &ids);
         let is_partial = self.select().is_partial();
-        self.make_roster(is_partial.then_some(&peers));
+        self.make_roster(&peers, is_partial);
         let selection = self.select();
         let mut chosen = ids.iter().map(|id| id.is_some_and(|id| Some(id) == own || selection.contains(id)));
         peers.retain(|_| chosen.next().unwrap_or(false));
@@ -147,14 +163,23 @@ impl Narrow {
         list
     }
 
-    /// Makes the roster of a list of which only a part passes. Once all of it passes,
-    /// makes one empty roster.
-    fn make_roster(&mut self, peers: Option<&Vec<PeerSpec>>) {
-        if peers.is_some() || self.has_roster {
-            let pods = peers.into_iter().flatten().filter(|spec| spec.network == Network::Pod);
-            self.roster = Some(Arc::new(Roster::new(pods.map(|spec| (spec.node.as_str(), spec.address)))));
+    /// Makes the roster of a list, if it differs from the last. It has the addresses of all if only
+    /// a part of the list passes.
+    fn make_roster(&mut self, peers: &[PeerSpec], is_partial: bool) {
+        let pods = peers.iter().filter(|spec| spec.network == Network::Pod);
+        // A pod that terminates is about to stop, and judges no more.
+        let staying = pods.clone().filter(|spec| spec.readiness != Readiness::Terminating);
+        let listed = staying.map(|spec| {
+            let PeerSpec { node, address, http_port, .. } = spec;
+            Listed { node, address: *address, http_port: *http_port }
+        });
+        let Ourselves { node, addresses, .. } = &self.ourselves;
+        let ranks = Ranks::of(listed, self.ranked_by, (node, addresses));
+        let beyond = is_partial.then(|| pods.map(|spec| (spec.node.as_str(), spec.address)));
+        if let Some(roster) = self.roster.next(ranks, beyond) {
+            self.roster = Arc::clone(&roster);
+            self.unsent_roster = Some(roster);
         }
-        self.has_roster = peers.is_some();
     }
 
     fn keep(&mut self, peers: &[PeerSpec], ids: &[Option<MemberId>]) {

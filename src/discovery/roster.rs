@@ -1,4 +1,5 @@
-//! The addresses of all members of a mesh of which the agent probes a part.
+//! What an agent must know of members beyond its own list: the ranks of those that may judge, and
+//! the addresses of all members of a mesh of which it probes a part.
 //!
 //! Only discovery fills it. A report from another agent may name members, but they are asked only
 //! at the addresses from here. So a report cannot send requests to an address of its choice.
@@ -8,6 +9,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::discovery::ranks::Ranks;
 
 /// Members by name, with at most one address of each family.
 #[derive(Debug, Default)]
@@ -15,6 +19,7 @@ pub struct Roster {
     key: RandomState,
     v4: Box<[Entry<4>]>,
     v6: Box<[Entry<16>]>,
+    ranks: Ranks,
 }
 
 /// Byte arrays, so that alignment wastes nothing. Sorted by hash.
@@ -39,7 +44,23 @@ impl Roster {
                 IpAddr::V6(address) => v6.push(Entry { name, address: address.octets() }),
             }
         }
-        Self { key, v4: sorted(v4), v6: sorted(v6) }
+        Self { key, v4: sorted(v4), v6: sorted(v6), ranks: Ranks::default() }
+    }
+
+    /// Returns the roster that replaces this one, with `ranks` and the addresses of `beyond`. None
+    /// if nothing changes. `beyond` are all members, or none if the agent's own list has all.
+    pub fn next<'a>(&self, ranks: Ranks, beyond: Option<impl Iterator<Item = (&'a str, IpAddr)>>) -> Option<Arc<Self>> {
+        if beyond.is_none() && self.bytes() == 0 && self.ranks == ranks {
+            return None;
+        }
+        let addresses = beyond.map(Self::new).unwrap_or_default();
+        Some(Arc::new(Self { ranks, ..addresses }))
+    }
+
+    /// Returns the ranks of the members that may judge. They are complete even if the roster has no
+    /// addresses.
+    pub const fn ranks(&self) -> &Ranks {
+        &self.ranks
     }
 
     /// Returns the address of a member, the IPv4 one if it has both. None if it is no member.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::discovery::dns::{self, DnsConfig};
 use crate::discovery::identity;
 use crate::discovery::kubernetes::{self, KubernetesConfig};
+use crate::discovery::ranks::RankedBy;
 use crate::discovery::static_list::{self, StaticConfig};
 use crate::discovery::update::{Ourselves, Questions, Updates};
 use crate::discovery::{narrow, underlay};
@@ -107,11 +108,12 @@ async fn follow(source: Source, ourselves: Ourselves, questions: Questions, upda
         Source::Static(config) => {
             drop(questions);
             let each_second = Arc::clone(&ourselves.each_second);
-            narrow::run(|lists| static_list::run(config, &each_second, lists), ourselves, updates).await;
+            let lists = |lists| static_list::run(config, &each_second, lists);
+            narrow::run(lists, RankedBy::Name, ourselves, updates).await;
         }
         Source::Dns(config) => {
             drop(questions);
-            narrow::run(|lists| dns::run(config, lists), ourselves, updates).await;
+            narrow::run(|lists| dns::run(config, lists), RankedBy::Address, ourselves, updates).await;
         }
         // Boxed: otherwise each source would pay for the largest state machine.
         Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,

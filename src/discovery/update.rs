@@ -98,8 +98,8 @@ pub enum Update {
     Confirmed,
     /// Facts about the whole mesh. Sent before the list that they belong to.
     Mesh(MeshFacts),
-    /// The addresses of all members, if the lists contain only a part of them.
-    /// Else an empty roster.
+    /// The ranks of the members that may judge. Also the addresses of all members, if the lists
+    /// contain only a part of them.
     Roster(Arc<Roster>),
     /// The answer to a question: what the lists say of this address is as new as possible. After
     /// some seconds it may be asked again.

@@ -13,6 +13,7 @@ mod cached;
 mod families;
 mod head;
 mod hour;
+mod judging;
 mod lines;
 mod memory;
 mod messages;
@@ -35,6 +36,7 @@ pub use accept::Format;
 pub use agent::{AgentMetrics, Build};
 pub use api::PeersBody;
 pub use hour::{HourError, decoded, hour};
+pub use judging::{Judged, Judging, VerdictSeries};
 pub use metrics::MetricsBody;
 pub use routes::App;
 pub use series::{LinkSeries, SeriesSettings};
@@ -69,6 +71,8 @@ pub struct View {
     pub traces: Traces,
     /// Bodies in progress that walk over the slots, one frame at a time.
     pub walks: Walks,
+    /// The verdicts, if the agent is one of the judges.
+    pub judging: Judging,
 }
 
 /// Counts walks. During a walk no peer may move to another slot: a scrape would miss it.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
+use serde::Serialize;
+
 use super::api::{Identity, PeersBody};
 use super::hour::hour;
 use super::{AgentMetrics, Format, MetricsBody, View, now};
@@ -14,7 +16,7 @@ const JSON: &str = "application/json";
 
 const HOUR: &str = "/api/v1/hour/";
 const NOT_FOUND: &[u8] = b"not found; there are /, /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers, \
-    /api/v1/hour/PEER, /api/v1/hour/SOURCE/PEER, /api/v1/mesh, /api/v1/verdicts\n";
+    /api/v1/hour/PEER, /api/v1/hour/SOURCE/PEER, /api/v1/mesh, /api/v1/verdicts, /api/v1/judge\n";
 
 /// The state from which HTTP requests are answered.
 pub struct App {
@@ -39,6 +41,7 @@ impl Routes for App {
             "/healthz" => health(self.view.health.live(now())),
             "/readyz" => health(self.view.health.ready(now())),
             "/api/v1/identity" => self.identity(),
+            report::JUDGE_PATH => json(&self.view.judging.answer(now())),
             report::PATH => {
                 let body = PeersBody::new(Arc::clone(&self.view));
                 Reply::Stream { content_type: JSON, body: Box::new(body) }
@@ -68,13 +71,17 @@ impl App {
             allocator: self.allocator.allocator,
             node_addresses: &self.node_addresses,
         };
-        match serde_json::to_vec(&identity) {
-            Ok(mut body) => {
-                body.push(b'\n');
-                Reply::Full { status: 200, content_type: JSON, body }
-            }
-            Err(error) => Reply::text(500, error.to_string()),
+        json(&identity)
+    }
+}
+
+fn json(value: &impl Serialize) -> Reply {
+    match serde_json::to_vec(value) {
+        Ok(mut body) => {
+            body.push(b'\n');
+            Reply::Full { status: 200, content_type: JSON, body }
         }
+        Err(error) => Reply::text(500, error.to_string()),
     }
 }
 

@@ -38,6 +38,12 @@ pub trait Routes: Send + Sync + 'static {
     /// Returns the answer to `GET path`. A `HEAD` gets the same without its body. `accept` is the
     /// Accept header, or empty.
     fn route(&self, path: &str, accept: &str) -> Reply;
+
+    /// Returns work that does not end and that no request asks for. The first worker runs it beside
+    /// its connections, and drops it when the server stops.
+    fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        None
+    }
 }
 
 /// The answer of a route.

@@ -154,6 +154,8 @@ impl Worker {
 
     /// Serves until the server stops, then lets the answers in progress finish for a short time.
     pub(super) async fn run(self: Rc<Self>, listener: TcpListener) {
+        let is_first = self.index == 0;
+        let background = is_first.then(|| self.shared.routes.background()).flatten().map(spawn_local);
         while !self.is_stopping() {
             let due = self.accepts_from();
             if due.is_none_or(|due| due > Instant::now()) {
@@ -174,6 +176,9 @@ impl Worker {
             }
         }
         drop(listener);
+        if let Some(task) = background {
+            task.abort();
+        }
         for (connection, task) in &*self.connections.borrow() {
             if connection.phase.get() != Phase::Answering {
                 task.abort();

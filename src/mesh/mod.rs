@@ -2,12 +2,13 @@
 //! them.
 //!
 //! Any agent can answer for the mesh. On request it collects the reports of the others (`collect`),
-//! keeps what the verdicts need (`matrix`), and judges (`verdicts`). Without requests, none of it
-//! runs or takes memory.
+//! keeps what the verdicts need (`matrix`), and judges (`verdicts`). Three agents do so without
+//! requests (`judge`). On the others, none of it runs or takes memory without requests.
 
 mod collect;
 pub mod domains;
 mod frame_writer;
+mod judge;
 pub mod matrix;
 pub mod page;
 mod queue;
@@ -16,5 +17,6 @@ pub mod split;
 mod times;
 pub mod verdicts;
 
+pub use judge::JudgeTimes;
 pub use routes::MeshRoutes;
 pub use times::Times;

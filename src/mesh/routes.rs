@@ -11,7 +11,7 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::collect::{Collected, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
+use super::judge::{self, JudgeTimes, Round};
 use super::page;
 use super::queue::Target;
 use super::times::Times;
@@ -60,6 +61,8 @@ struct Mesh {
     waiting: Semaphore,
     judged: Mutex<Option<Judged>>,
     domains: Option<DomainsFile>,
+    /// The times of a judge. None if this agent must not judge.
+    judge: Option<JudgeTimes>,
 }
 
 /// What is kept of a collection.
@@ -83,12 +86,12 @@ struct Fields<'a> {
 }
 
 impl MeshRoutes {
-    /// Wraps the agent's own routes. `port` is that of its server, `domains` the
-    /// operator's failure domains.
-    pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>) -> Self {
+    /// Wraps the agent's own routes. `port` is that of its server, `domains` the operator's failure
+    /// domains. With `judge`, the agent judges the mesh if its rank requires it.
+    pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>, judge: Option<JudgeTimes>) -> Self {
         let (turn, waiting) = (Arc::new(Semaphore::new(1)), Semaphore::new(COLLECTION_WAITERS_MAX));
         let (judged, pause_until) = (Mutex::new(None), Mutex::new(None));
-        Self(Arc::new(Mesh { app, port, times, turn, pause_until, waiting, judged, domains }))
+        Self(Arc::new(Mesh { app, port, times, turn, pause_until, waiting, judged, domains, judge }))
     }
 }
 
@@ -118,6 +121,13 @@ impl Routes for MeshRoutes {
             },
         }
     }
+
+    fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        let (mesh, times) = (Arc::clone(&self.0), self.0.judge?);
+        let (view, port) = (Arc::clone(&mesh.app.view), mesh.port);
+        // Each round is in a box of its own, so that an agent that never judges has none.
+        Some(Box::pin(judge::run(view, port, times, Box::new(move || Box::pin(Arc::clone(&mesh).round())))))
+    }
 }
 
 impl Mesh {
@@ -128,7 +138,7 @@ impl Mesh {
         let out = rows.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let fields = turn.work(self.collect_and_judge(out.clone())).await;
+            let (fields, _) = turn.work(self.collect_and_judge(out.clone())).await;
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -151,6 +161,13 @@ impl Mesh {
         self.kept_verdicts().unwrap_or_else(busy)
     }
 
+    /// Collects and judges as a judge does. It waits for its turn however many requests wait too,
+    /// and no pause follows: it is rare by itself.
+    async fn round(self: Arc<Self>) -> Round {
+        let _turn = self.turn.acquire().await;
+        self.collect_and_judge(FrameWriter::nowhere()).await.1
+    }
+
     fn kept_verdicts(&self) -> Option<Reply> {
         let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
         let judged = judged.as_ref()?;
@@ -167,14 +184,15 @@ impl Mesh {
     }
 
     /// Collects, judges and keeps the verdicts. Returns the fields after the reports
-    /// as a JSON object.
-    async fn collect_and_judge(&self, rows: FrameWriter) -> Arc<str> {
+    /// as a JSON object, and what a judge keeps.
+    async fn collect_and_judge(&self, rows: FrameWriter) -> (Arc<str>, Round) {
         let Collected { mut matrix, missing, further } =
             collect(Arc::clone(&self.app.view), self.port, self.times, rows).await;
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
-        let Judgement { verdicts, headline, starved, leaving, leaving_not_listed } = verdicts::judge_whole(&matrix);
+        let Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed } =
+            verdicts::judge_whole(&matrix);
         let fields = Fields {
             missing,
             not_gathered: further,
@@ -186,10 +204,11 @@ impl Mesh {
             leaving_not_listed,
         };
         // Serializing these types cannot fail.
-        let fields: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
-        let judged = Judged { at: clock::monotonic(), nodes: matrix.node_count(), fields: Arc::clone(&fields) };
+        let json: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
+        let nodes = matrix.node_count();
+        let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&json) };
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
-        fields
+        (json, Round { verdicts: fields.verdicts, not_listed: verdicts_not_listed, nodes })
     }
 
     /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if

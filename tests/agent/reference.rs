@@ -35,7 +35,8 @@ zero bucket.
 
 | what | series in text | in protobuf |
 |---|---:|---:|
-| the agent | 103 to 115 | 75 to 87 |
+| the agent | 104 to 116 | 76 to 88 |
+| a judge: `judged_nodes`, `judgement_age_seconds`, `verdicts_dropped`, and 2 for each of at most 64 verdicts | 3 to 131 | 3 to 131 |
 | a pair of zones by ICMP: 3 counters and a histogram | 18 | 4 |
 | a pair of zones by UDP or TCP: 3 counters | 3 | 3 |
 | a link by ICMP with `--link-series full`, the default: 9 counters and a histogram | 24 | 10 |
@@ -50,6 +51,7 @@ with `--probes icmp` it is 630 and 252. At the nodes' addresses (`--network pod,
 
 With other bounds than the default's twelve, a histogram has three series more than it has bounds. Where all of them in text are more
 than `--max-series` (10,000 by default), whole links are left out, the same ones in every format, and `suppressed_series` counts their series.
+The series of a judge are not counted: a fault must not change which links are exported.
 OpenMetrics has a sample `_created` for each counter and histogram besides, and protobuf the same as a field: since when it counts.
 Counters that the kernel keeps have none.
 ";
@@ -74,7 +76,7 @@ const SECTIONS: [(&str, &str); 4] = [
 ];
 
 /// Families that not every scrape has: name, type, labels, help text, and condition.
-const SOMETIMES: [[&str; 5]; 6] = [
+const SOMETIMES: [[&str; 5]; 11] = [
     [
         "kube_canary_allocator_bytes",
         "gauge",
@@ -109,6 +111,35 @@ const SOMETIMES: [[&str; 5]; 6] = [
         "",
         "Time for which the agent's cgroup was throttled, added up over CPUs.",
         "if the cgroup's CPU controller reports it",
+    ],
+    ["kube_canary_judged_nodes", "gauge", "", "Nodes of the last judgement.", "on a judge"],
+    [
+        "kube_canary_judgement_age_seconds",
+        "gauge",
+        "",
+        "Age of the last judgement, in whole seconds; before the first one, the time since the agent became a judge.",
+        "on a judge",
+    ],
+    [
+        "kube_canary_verdict",
+        "gauge",
+        "direction,id,kind,network,protocol,subject",
+        "Verdicts of this judge: 1 while a verdict holds, 0 for ten minutes after.",
+        "on a judge",
+    ],
+    [
+        "kube_canary_verdict_since_timestamp_seconds",
+        "gauge",
+        "id",
+        "When a verdict began, in seconds since the epoch.",
+        "on a judge",
+    ],
+    [
+        "kube_canary_verdicts_dropped",
+        "gauge",
+        "",
+        "Verdicts that hold and have no series because there are 64 graver ones.",
+        "on a judge",
     ],
     [
         "kube_canary_probe_thread_run_delay_seconds_total",

@@ -6,7 +6,7 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Traces, View, Walks,
+    About, AgentMetrics, Build, Format, Health, Judging, MetricsBody, SeriesSettings, Traces, View, Walks,
 };
 use kube_canary::http::{Render, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_DEFAULT, MAX_SERIES_MAX};
@@ -32,7 +32,16 @@ fn view(peers: usize) -> Arc<View> {
     directory.apply(listed, &own, Nanos(0)).changes.into_iter().for_each(|change| statistics.apply(change));
     let (node, directory, health) = ("self".into(), RwLock::new(directory), Health::default());
     let about = About::new(&allocator::info());
-    Arc::new(View { node, directory, statistics, health, about, traces: Traces::default(), walks: Walks::default() })
+    Arc::new(View {
+        node,
+        directory,
+        statistics,
+        health,
+        about,
+        traces: Traces::default(),
+        walks: Walks::default(),
+        judging: Judging::default(),
+    })
 }
 
 /// The time at which all scrapes begin. Scrapes that begin a second apart do not share their text.

@@ -14,7 +14,7 @@ pub fn agent(address: &str, peer: &str) -> Agent {
     let mut command = Command::new(PLAIN);
     command.args(["run", "--discovery", "static", "--node-name", "tested", "--probes", "udp", "--interval", "100ms"]);
     command.args(["--listen", &format!("{address}:0"), "--pod-addresses", address, "--peer", &format!("other={peer}")]);
-    command.args(["--udp-port", &PORT.to_string(), "--timeout", "30s"]);
+    command.args(["--udp-port", &PORT.to_string(), "--timeout", "6s"]);
     let agent = Agent::of(&mut command);
     // The list of peers, which are the members that it answers, is there before it is ready.
     crate::common::until::until("it has its list", || {

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
-use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Traces, View, Walks};
+use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Ranks, Roster, ranks};
+use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Traces, View, Walks};
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
 use kube_canary::mesh::domains::DomainsFile;
-use kube_canary::mesh::{MeshRoutes, Times};
+use kube_canary::mesh::{JudgeTimes, MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::sys::clock;
@@ -36,6 +36,9 @@ pub enum Answer {
 
 struct Other {
     answer: Answer,
+    /// Its answer to `/api/v1/judge`. An older agent has none.
+    judge: Option<Answer>,
+    questions: Arc<AtomicUsize>,
     asked: Arc<AtomicUsize>,
     hours: Arc<AtomicUsize>,
     test: ScopeNumber,
@@ -78,17 +81,20 @@ impl Routes for Other {
         Scope::adopt(self.test);
         self.hours.fetch_add(usize::from(path.starts_with("/api/v1/hour/")), Ordering::SeqCst);
         let content_type = "application/json";
-        match (path, &self.answer) {
+        let reply = |answer: &Answer| match answer {
+            Answer::Text(text) => Reply::Full { status: 200, content_type, body: text.clone().into_bytes() },
+            Answer::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
+            Answer::Trickles(text) => Reply::Live { content_type, body: Box::new(Trickling::new(text.clone())) },
+        };
+        match (path, &self.judge) {
             ("/api/v1/hour/c", _) => Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() },
-            ("/api/v1/peers", answer) => {
+            ("/api/v1/peers", _) => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
-                match answer {
-                    Answer::Text(text) => Reply::Full { status: 200, content_type, body: text.clone().into_bytes() },
-                    Answer::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
-                    Answer::Trickles(text) => {
-                        Reply::Live { content_type, body: Box::new(Trickling::new(text.clone())) }
-                    }
-                }
+                reply(&self.answer)
+            }
+            ("/api/v1/judge", Some(answer)) => {
+                self.questions.fetch_add(1, Ordering::SeqCst);
+                reply(answer)
             }
             _ => Reply::Full { status: 404, content_type, body: b"no\n".to_vec() },
         }
@@ -107,6 +113,7 @@ pub struct Mesh {
     _others: Vec<Server>,
     asked: Arc<AtomicUsize>,
     hours: Arc<AtomicUsize>,
+    questions: Arc<AtomicUsize>,
     pub stats: Arc<ServerStats>,
     /// Dropped last. Everything that a test makes of the mesh is dropped before.
     _no_leaks: NoLeaks,
@@ -117,11 +124,15 @@ pub struct Mesh {
 struct Counters {
     asked: Arc<AtomicUsize>,
     hours: Arc<AtomicUsize>,
+    /// Requests that ask whether another agent judges.
+    questions: Arc<AtomicUsize>,
 }
 
 impl Counters {
     fn other(&self, answer: Answer, test: &NoLeaks) -> Other {
-        Other { answer, asked: Arc::clone(&self.asked), hours: Arc::clone(&self.hours), test: test.number() }
+        let Self { asked, hours, questions } = self;
+        let (asked, hours, questions) = (Arc::clone(asked), Arc::clone(hours), Arc::clone(questions));
+        Other { answer, judge: None, questions, asked, hours, test: test.number() }
     }
 }
 
@@ -132,6 +143,7 @@ pub struct Discovered {
     pub roster: Vec<(String, IpAddr)>,
     pub facts: MeshFacts,
     pub domains: Option<DomainsFile>,
+    pub judge: Option<JudgeTimes>,
 }
 
 /// The routes of an agent, for any thread that calls them.
@@ -141,6 +153,11 @@ impl Routes for Adopted {
     fn route(&self, path: &str, accept: &str) -> Reply {
         Scope::adopt(self.1);
         self.0.route(path, accept)
+    }
+
+    fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+        Scope::adopt(self.1);
+        self.0.background()
     }
 }
 
@@ -168,6 +185,20 @@ impl Mesh {
             servers.push(server);
         }
         Self::with_list(no_leaks, counters, servers, Discovered { peers, ..Discovered::default() }, times)
+    }
+
+    /// An agent that may judge, among others with these reports and answers whether they judge.
+    pub fn judging(others: Vec<(String, Answer, Option<Answer>)>, times: JudgeTimes) -> Self {
+        let no_leaks = NoLeaks::here();
+        let (counters, mut servers, mut peers) = (Counters::default(), Vec::new(), Vec::new());
+        for (node, answer, judge) in others {
+            let other = Other { judge, ..counters.other(answer, &no_leaks) };
+            let server = bind().start_with(1, Arc::new(other), generous_limits()).expect("a server");
+            peers.push(spec(&node, server.local_addr().port()));
+            servers.push(server);
+        }
+        let discovered = Discovered { peers, judge: Some(times), ..Discovered::default() };
+        Self::with_list(no_leaks, counters, servers, discovered, unhurried())
     }
 
     /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port.
@@ -213,23 +244,31 @@ impl Mesh {
             about: About::new(&allocator),
             traces: Traces::default(),
             walks: Walks::default(),
+            judging: Judging::default(),
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
-        let Discovered { peers, roster, facts, domains } = discovered;
+        let Discovered { peers, roster, facts, domains, judge } = discovered;
+        let listed = peers.iter().map(|PeerSpec { node, address, http_port, .. }| ranks::Listed {
+            node,
+            address: *address,
+            http_port: *http_port,
+        });
+        let ranks = Ranks::of(listed, ranks::RankedBy::Name, ("me", &[]));
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         view.directory.write().expect("no panic").set_mesh(facts);
-        let roster = Roster::new(roster.iter().map(|(node, address)| (node.as_str(), *address)));
-        view.directory.write().expect("no panic").set_roster(Arc::new(roster));
+        let beyond = roster.iter().map(|(node, address)| (node.as_str(), *address));
+        let roster = Roster::default().next(ranks, Some(beyond)).expect("it differs");
+        view.directory.write().expect("no panic").set_roster(roster);
         let bound = bind();
         let served = bound.stats();
         let build = Build { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
-        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains), no_leaks.number());
+        let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains, judge), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), generous_limits()).expect("a server");
-        let Counters { asked, hours } = counters;
-        Self { me, _others: servers, asked, hours, stats: served, _no_leaks: no_leaks }
+        let Counters { asked, hours, questions } = counters;
+        Self { me, _others: servers, asked, hours, questions, stats: served, _no_leaks: no_leaks }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -246,6 +285,11 @@ impl Mesh {
     /// The number of reports that were requested.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
+    }
+
+    /// The number of questions whether another agent judges.
+    pub fn questions(&self) -> usize {
+        self.questions.load(Ordering::SeqCst)
     }
 
     /// The number of hours that were requested.

@@ -9,5 +9,6 @@ mod hostile;
 mod hours;
 #[path = "../http_support/mod.rs"]
 mod http_support;
+mod judges;
 mod lists;
 mod partial;

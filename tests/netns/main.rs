@@ -31,6 +31,7 @@ mod faults;
 #[path = "../http_support/mod.rs"]
 mod http_support;
 mod isolate;
+mod judges;
 mod links;
 mod loss;
 mod mesh;

@@ -107,7 +107,7 @@ impl Endpoints {
     }
 
     /// Returns number, member, address and readiness of each endpoint.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, MemberId, IpAddr, Readiness)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u32, MemberId, IpAddr, Readiness)> + Clone {
         let (v4, v6): (&[_], &[_]) = match self {
             Self::V4(all) => (all, &[]),
             Self::V6(all) => (&[], all),

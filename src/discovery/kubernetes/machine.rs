@@ -29,6 +29,7 @@ use super::failure::Failure;
 use super::plan;
 use super::slices::{By, Listed, Store};
 use crate::discovery::members::{MemberId, Members};
+use crate::discovery::ranks::{RankedBy, Ranks};
 use crate::discovery::roster::Roster;
 use crate::discovery::selection::{Selection, select};
 use crate::discovery::update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec};
@@ -96,8 +97,9 @@ pub struct Machine {
     selected_at: u64,
     /// What was reported last: the mesh, and a hash of the list.
     reported: Option<(MeshFacts, u64)>,
-    /// The change count of the endpoints in the last roster.
-    roster_of: Option<u64>,
+    /// The last roster, the change count of its endpoints, and whether the list was a part of them.
+    roster: Arc<Roster>,
+    roster_of: Option<(u64, bool)>,
     /// The newest version of any answer. It is lowered only if a complete list shows that the
     /// earlier history is over.
     newest: u64,
@@ -123,6 +125,7 @@ impl Machine {
             selection: None,
             selected_at: 0,
             reported: None,
+            roster: Arc::default(),
             roster_of: None,
             newest: 0,
             empty_once: false,
@@ -322,15 +325,19 @@ impl Machine {
         Changes { mesh, roster, list: Some(self.list(&endpoints)) }
     }
 
-    /// Returns the roster if it has changed. A mesh whose members are all in the list needs none.
+    /// Returns the roster if it has changed.
     fn new_roster(&mut self) -> Option<Arc<Roster>> {
         let is_partial = self.selection.as_ref().is_some_and(Selection::is_partial);
-        let wanted = is_partial.then(|| self.store.revision());
+        let wanted = Some((self.store.revision(), is_partial));
         if std::mem::replace(&mut self.roster_of, wanted) == wanted {
             return None;
         }
-        let members = self.store.addresses();
-        Some(Arc::new(if is_partial { Roster::new(members) } else { Roster::default() }))
+        let Ourselves { node, addresses, .. } = &self.ourselves;
+        let ranks = Ranks::of(self.store.staying(), RankedBy::Name, (node, addresses));
+        let beyond = is_partial.then(|| self.store.staying().map(|it| (it.node, it.address)));
+        let roster = self.roster.next(ranks, beyond)?;
+        self.roster = Arc::clone(&roster);
+        Some(roster)
     }
 
     /// Returns a hash of the contents of the list.

@@ -21,6 +21,7 @@ use super::config::Timing;
 use super::endpoints::Endpoints;
 use super::plan::Stale;
 use crate::discovery::members::{MemberId, Members};
+use crate::discovery::ranks;
 use crate::discovery::update::Readiness;
 use crate::limits;
 
@@ -111,11 +112,16 @@ impl Store {
         self.revision
     }
 
-    /// Returns name and address of every endpoint that is not terminating.
-    pub fn addresses(&self) -> impl Iterator<Item = (&str, IpAddr)> {
-        let endpoints = self.slices.values().flat_map(|slice| slice.endpoints.iter());
-        let staying = endpoints.filter(|(.., readiness)| *readiness != Readiness::Terminating);
-        staying.map(|(_, member, address, _)| (self.members.name(member), address))
+    /// Returns every endpoint that is not terminating.
+    pub fn staying(&self) -> impl Iterator<Item = ranks::Listed<'_>> + Clone {
+        self.slices.values().flat_map(|slice| {
+            let staying = slice.endpoints.iter().filter(|(.., readiness)| *readiness != Readiness::Terminating);
+            staying.map(|(_, member, address, _)| ranks::Listed {
+                node: self.members.name(member),
+                address,
+                http_port: slice.port,
+            })
+        })
     }
 
     /// Returns the number of slices, including deleted ones that are kept.

@@ -5,7 +5,7 @@ const FORGET_AFTER: Duration = Duration::from_mins(1);
 
 fn narrow(max_peers: usize) -> Narrow {
     let (node, zone) = ("n0".into(), Some("z0".into()));
-    Narrow::new(Ourselves { node, zone, max_peers, forget_after: FORGET_AFTER, ..Ourselves::default() })
+    Narrow::new(Ourselves { node, zone, max_peers, forget_after: FORGET_AFTER, ..Ourselves::default() }, RankedBy::Name)
 }
 
 fn spec(number: usize) -> PeerSpec {
@@ -54,8 +54,10 @@ fn an_amended_list_is_narrowed_and_confirms_nothing() {
         let (_, before) = passed(&mut narrow, list(0..40), now);
         let Update::List(amended) = list(0..41) else { unreachable!() };
         let updates: Vec<_> = narrow.update(Update::Amended(amended), now).collect();
-        let [Update::Mesh(facts), roster @ .., Update::Amended(after)] = &updates[..] else { panic!("{updates:?}") };
-        assert_eq!(roster.len(), usize::from(max_peers > 0), "{roster:?}");
+        let [Update::Mesh(facts), Update::Roster(roster), Update::Amended(after)] = &updates[..] else {
+            panic!("{updates:?}")
+        };
+        assert_eq!(roster.bytes() > 0, max_peers > 0, "{roster:?}");
         assert_eq!(facts.members, 41);
         let expected = if max_peers == 0 { 41 } else { before.len() };
         assert_eq!(after.peers.len(), expected);
@@ -81,7 +83,7 @@ fn max_peers_nodes_of_a_large_mesh_pass_with_all_their_addresses() {
 }
 
 #[test]
-fn the_roster_has_the_members_that_do_not_pass_and_is_empty_if_all_do() {
+fn the_roster_has_ranks_and_the_members_that_do_not_pass_but_no_address_if_all_do() {
     let (mut narrow, now) = (narrow(6), Instant::now());
     let mut roster = |numbers| {
         let mut found = narrow.update(list(numbers), now).filter_map(|update| match update {
@@ -92,6 +94,7 @@ fn the_roster_has_the_members_that_do_not_pass_and_is_empty_if_all_do() {
         assert!(found.next().is_none());
         roster
     };
+    assert!(roster(0..5).is_some_and(|roster| roster.bytes() == 0 && *roster.ranks() != Ranks::default()));
     assert!(roster(0..5).is_none(), "nothing changes");
     let partial = roster(0..40).unwrap();
     for number in 0..40 {
@@ -223,9 +226,22 @@ async fn narrowing_ends_with_its_source_or_its_receiver() {
         // Wait until the list is taken.
         lists.reserve().await.map(drop).unwrap();
     };
-    let ((), heard) = tokio::join!(run(source, ourselves(), updates), async { received.recv().await });
+    let ((), heard) = tokio::join!(run(source, RankedBy::Name, ourselves(), updates), async { received.recv().await });
     assert!(matches!(heard, Some(Update::Mesh(_))));
     let (updates, received) = mpsc::channel(1);
     drop(received);
-    run(|lists| async move { lists.closed().await }, ourselves(), updates).await;
+    run(|lists| async move { lists.closed().await }, RankedBy::Name, ourselves(), updates).await;
+}
+
+#[test]
+fn a_pod_that_terminates_has_no_rank_and_neither_have_the_addresses_of_nodes() {
+    let ranks = |peers: Vec<PeerSpec>| {
+        let updates: Vec<_> = narrow(0).update(Update::List(PeerList { peers }), Instant::now()).collect();
+        let roster = updates.into_iter().find_map(|it| if let Update::Roster(it) = it { Some(it) } else { None });
+        roster.map(|roster| roster.ranks().clone())
+    };
+    let others = |number| PeerSpec { network: Network::Node, ..spec(number) };
+    let leaving = PeerSpec { readiness: Readiness::Terminating, ..spec(3) };
+    assert_eq!(ranks(vec![spec(1), spec(2), leaving, others(4)]), ranks(vec![spec(1), spec(2)]));
+    assert_ne!(ranks(vec![spec(1), spec(2), spec(3)]), ranks(vec![spec(1), spec(2)]));
 }

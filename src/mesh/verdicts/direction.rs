@@ -30,6 +30,27 @@ pub enum Direction {
     Both,
 }
 
+impl Direction {
+    /// Returns the label of the direction.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::In => "in",
+            Self::Out => "out",
+            Self::Both => "both",
+        }
+    }
+
+    /// Returns the direction of a link whose ends are given in the opposite order.
+    #[must_use]
+    pub const fn turned(self) -> Self {
+        match self {
+            Self::In => Self::Out,
+            Self::Out => Self::In,
+            Self::Both => Self::Both,
+        }
+    }
+}
+
 /// Error of a count, per source. The windows of source and destination each cut off a part of a
 /// probe. Each adds 1/6 of a probe squared, and as much again if one window is twice as long.
 const ERROR_PER_SOURCE: f64 = 0.6;

@@ -40,7 +40,7 @@ mod ways;
 
 pub use direction::Direction;
 pub use headline::{Headline, State, headline};
-pub use subject::covers_udp_between;
+pub use subject::{covers_udp_between, in_order};
 
 use std::cmp::Reverse;
 
@@ -91,6 +91,26 @@ pub enum Kind {
     AgentUnreachable,
 }
 
+impl Kind {
+    /// Returns the label of the kind, as in JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Mesh => "mesh",
+            Self::Partition => "partition",
+            Self::Paths => "paths",
+            Self::Node => "node",
+            Self::Zone => "zone",
+            Self::Domain => "domain",
+            Self::ZonePair => "zone_pair",
+            Self::Link => "link",
+            Self::Flow => "flow",
+            Self::Mtu => "mtu",
+            Self::AgentStarved => "agent_starved",
+            Self::AgentUnreachable => "agent_unreachable",
+        }
+    }
+}
+
 /// Which network a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -99,6 +119,16 @@ pub enum OfNetwork {
     Pod,
     /// Between the nodes' own addresses.
     Node,
+}
+
+impl OfNetwork {
+    /// Returns the label of the network.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+        }
+    }
 }
 
 /// The protocol that a verdict is about: IPv4 and IPv6 are judged together.
@@ -171,8 +201,8 @@ pub enum Severity {
 /// A verdict, as `/api/v1/verdicts` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol. It is the
-    /// same in every agent.
+    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol. The two ends of a
+    /// subject are hashed in the order of their names. So it is the same in every agent.
     #[serde(default)]
     pub id: String,
     /// What the verdict is about.
@@ -223,7 +253,7 @@ pub struct Verdict {
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     let standings = agents::standings(matrix);
-    judge_by(matrix, &standings, &Answering::of(matrix, &standings))
+    judge_by(matrix, &standings, &Answering::of(matrix, &standings)).0
 }
 
 /// What the judgement of a mesh has found.
@@ -231,6 +261,8 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
 pub struct Judgement<'a> {
     /// The result of [`judge`].
     pub verdicts: Vec<Verdict>,
+    /// Number of further verdicts, beyond [`MESH_VERDICTS_MAX`].
+    pub verdicts_not_listed: usize,
     /// The result of [`headline`].
     pub headline: Headline,
     /// Nodes whose agents are starved: what they measured does not count.
@@ -247,7 +279,7 @@ pub struct Judgement<'a> {
 pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
-    let verdicts = judge_by(matrix, &standings, &answering);
+    let (verdicts, verdicts_not_listed) = judge_by(matrix, &standings, &answering);
     let headline = headline::headline_by(&verdicts, matrix, &standings, &answering);
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
@@ -256,10 +288,11 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     let starved = names(Standing::Starved).collect();
     let leaving: Vec<&str> = names(Standing::Leaving).take(LEAVING_MAX).collect();
     let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
-    Judgement { verdicts, headline, starved, leaving, leaving_not_listed }
+    Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed }
 }
 
-fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Vec<Verdict> {
+/// Returns the verdicts, at most [`MESH_VERDICTS_MAX`], and the number of further ones.
+fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> (Vec<Verdict>, usize) {
     let mut verdicts = Vec::new();
     let index = &Index::of(matrix, standings);
     let mesh = Mesh { matrix, standings, index, answering };
@@ -311,11 +344,12 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> V
     // Order: losses, then slow links, then agents; within these by kind and weight.
     let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
     verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
+    let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
     verdicts.truncate(MESH_VERDICTS_MAX);
     for verdict in &mut verdicts {
         verdict.id = subject::id(verdict);
     }
-    verdicts
+    (verdicts, not_listed)
 }
 
 /// Adds the verdicts over the losses of a network or a protocol. If the pods' network loses for the

@@ -1,6 +1,8 @@
 //! The subject of a verdict, in at most 128 bytes, and the verdict's id.
 
-use super::{Kind, OfNetwork, OfProtocol, Verdict};
+use std::borrow::Cow;
+
+use super::{Direction, Kind, OfNetwork, OfProtocol, Verdict};
 
 /// Largest number of bytes of a subject: it must suit a label value of a time-series database, and
 /// a line of a table.
@@ -24,15 +26,23 @@ pub fn of_groups(firsts: &[&str]) -> String {
     cut(&firsts.join("|"), SUBJECT_BYTES_MAX)
 }
 
+/// Returns the subject with its two ends in the order of their names, and the direction between
+/// them in that order. The evidence decides the order in [`Verdict::subject`], and agents with
+/// other evidence turn it. This one is the same in every agent.
+pub fn in_order(verdict: &Verdict) -> (Cow<'_, str>, Direction) {
+    let Verdict { subject, direction, .. } = verdict;
+    let has_ends = matches!(verdict.kind, Kind::Link | Kind::Flow | Kind::Mtu | Kind::ZonePair);
+    match subject.split_once("->").filter(|(a, b)| has_ends && b < a) {
+        Some((a, b)) => (format!("{b}->{a}").into(), direction.turned()),
+        None => (subject.into(), *direction),
+    }
+}
+
 /// Returns the id of a verdict, which is the same in every agent.
 pub fn id(verdict: &Verdict) -> String {
-    let kind = serde_json::to_string(&verdict.kind).unwrap_or_default();
-    let network = match verdict.network {
-        OfNetwork::Pod => "pod",
-        OfNetwork::Node => "node",
-    };
     let protocol = verdict.protocol.map_or("", OfProtocol::label);
-    format!("{:016x}", hash(&[kind.trim_matches('"'), &verdict.subject, network, protocol]))
+    let (subject, _) = in_order(verdict);
+    format!("{:016x}", hash(&[verdict.kind.label(), &subject, verdict.network.label(), protocol]))
 }
 
 /// Whether what UDP probes show of the link between two nodes may belong to a verdict: it is about

@@ -125,6 +125,35 @@ fn a_bad_link_is_named_and_its_nodes_are_not() {
 }
 
 #[test]
+fn a_link_has_one_id_whichever_direction_the_evidence_of_a_collection_shows() {
+    let lost_by = |loser: &'static str| {
+        let mesh = full(&["a", "b", "c", "d"], move |from, to| {
+            let is_between = matches!((from, to), ("b", "c") | ("c", "b"));
+            if is_between && from == loser { 12 } else { 0 }
+        });
+        mesh.verdicts().remove(0)
+    };
+    let (of_b, of_c) = (lost_by("b"), lost_by("c"));
+    assert_eq!([&of_b, &of_c].map(|it| (it.kind, it.subject.as_str())), [(Kind::Link, "b->c"), (Kind::Link, "c->b")]);
+    assert_eq!(of_b.id, of_c.id);
+    let other = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("b", "d") { 12 } else { 0 });
+    assert_ne!(other.verdicts()[0].id, of_b.id);
+}
+
+#[test]
+fn the_direction_turns_with_the_ends_of_its_link() {
+    let of = |subject: &str, direction| {
+        let mut verdict = full(&["a", "b"], |_, _| 30).verdicts().remove(0);
+        (verdict.subject, verdict.direction) = (subject.to_owned(), direction);
+        let (subject, direction) = in_order(&verdict);
+        (subject.into_owned(), direction)
+    };
+    assert_eq!(of("a->b", Direction::Out), ("a->b".to_owned(), Direction::Out));
+    assert_eq!(of("b->a", Direction::Out), ("a->b".to_owned(), Direction::In));
+    assert_eq!(of("b->a", Direction::Both), ("a->b".to_owned(), Direction::Both));
+}
+
+#[test]
 fn of_two_nodes_the_link_is_bad_unless_one_is_silent_too() {
     let mesh = full(&["a", "b"], |_, _| 30);
     assert_eq!(mesh.subjects(), [(Kind::Link, "a->b".into())]);

@@ -79,6 +79,27 @@ fn changes_are_reported_once_and_the_mesh_only_when_it_changes() {
 }
 
 #[test]
+fn ranks_are_reported_with_the_first_list_and_again_only_when_they_change() {
+    let now = Instant::now();
+    let mut machine = machine();
+    machine.ourselves.node = "n0".into();
+    let two = [("n1", "10.0.0.1"), ("n2", "10.0.0.2")];
+    list(&mut machine, true, "100", &[slice("s1", "90", "IPv4", &two)], now).unwrap();
+    let first = machine.changes().roster.expect("ranks");
+    assert!(first.bytes() == 0 && *first.ranks() != Ranks::default(), "{first:?}");
+    let mut read = |version: u64, pods: &[(&str, &str)]| {
+        machine.event(&changed("s1", version), now, 0.5).unwrap();
+        let text = version.to_string();
+        machine.read("s1", version, Some(&slice("s1", &text, "IPv4", pods).body()), now).unwrap();
+        machine.changes().roster
+    };
+    assert!(read(101, &[two[1], two[0]]).is_none(), "the same members");
+    let moved = read(102, &[two[0], ("n2", "10.0.0.3")]).expect("another address");
+    assert_ne!(moved.ranks(), first.ranks());
+    assert!(read(103, &[two[0]]).is_some_and(|roster| roster.ranks() != moved.ranks()), "one is gone");
+}
+
+#[test]
 fn nothing_is_reported_before_every_slice_has_been_read() {
     let now = Instant::now();
     let mut machine = machine();

@@ -1,0 +1,174 @@
+//! What the agent publishes as one of the judges of the mesh: its verdicts as metrics, and the
+//! answer to the question of other agents whether it judges.
+//!
+//! A verdict is one series that is 1 while it holds, and 0 for ten minutes after. So an alert needs
+//! no threshold, and its end is seen at the next scrape. These series come on top of
+//! `--max-series`: a fault must not change which links are exported.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::head::Head;
+use crate::report::JudgeAnswer;
+use crate::units::Nanos;
+
+/// A verdict as it is exported: the labels of its series, and their values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerdictSeries {
+    /// 16 hexadecimal digits, the same at all judges.
+    pub id: String,
+    /// The label value of its kind.
+    pub kind: &'static str,
+    /// What it is about, at most 128 bytes. The ends of a link are in the order of their names.
+    pub subject: String,
+    /// `in`, `out` or `both`. For a link, `out` is from the first end to the second.
+    pub direction: &'static str,
+    /// `pod` or `node`.
+    pub network: &'static str,
+    /// `icmp`, `udp` or `tcp`; `all` if it is about none of them in particular.
+    pub protocol: &'static str,
+    /// When it began, in Unix seconds.
+    pub since_unix_seconds: u64,
+    /// Whether it still holds.
+    pub holds: bool,
+}
+
+/// What a judge has judged since it began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// When it began to judge.
+    pub since: Nanos,
+    /// Number of judgements since.
+    pub rounds: u32,
+    /// The time of the last one, or of the beginning if there is none yet.
+    pub at: Nanos,
+    /// Number of nodes that the last one was about.
+    pub nodes: usize,
+    /// The verdicts that hold, and those of the last ten minutes. At most 64.
+    pub verdicts: Vec<VerdictSeries>,
+    /// Number of verdicts that hold and have no place among these.
+    pub dropped: usize,
+}
+
+/// The last judgement, if the agent judges.
+#[derive(Debug, Default)]
+pub struct Judging(Mutex<Option<Judged>>);
+
+impl Judging {
+    /// Replaces what is published. None if the agent does not judge.
+    pub fn publish(&self, judged: Option<Judged>) {
+        *self.lock() = judged;
+    }
+
+    /// Whether the agent judges.
+    pub fn is_judge(&self) -> bool {
+        self.lock().is_some()
+    }
+
+    /// Returns the answer to other agents.
+    pub(super) fn answer(&self, now: Nanos) -> JudgeAnswer {
+        self.lock().as_ref().map_or(JudgeAnswer::NO, |judged| JudgeAnswer {
+            judges: true,
+            since_seconds: now.since(judged.since).as_secs_f64(),
+            rounds: judged.rounds,
+            age_seconds: now.since(judged.at).as_secs_f64(),
+            ..JudgeAnswer::NO
+        })
+    }
+
+    /// Appends the families that only a judge has.
+    pub(super) fn write(&self, now: Nanos, head: &mut Head<'_>) {
+        let judged = self.lock();
+        let Some(Judged { at, nodes, verdicts, dropped, .. }) = &*judged else { return };
+        head.gauges(
+            "kube_canary_verdict",
+            "Verdicts of this judge: 1 while a verdict holds, 0 for ten minutes after.",
+            verdicts.iter().map(|it| {
+                let labels = [
+                    ("direction", it.direction),
+                    ("id", &*it.id),
+                    ("kind", it.kind),
+                    ("network", it.network),
+                    ("protocol", it.protocol),
+                    ("subject", &*it.subject),
+                ];
+                (labels, it.holds.into())
+            }),
+        );
+        head.gauges(
+            "kube_canary_verdict_since_timestamp_seconds",
+            "When a verdict began, in seconds since the epoch.",
+            verdicts.iter().map(|it| ([("id", &*it.id)], it.since_unix_seconds)),
+        );
+        head.gauges(
+            "kube_canary_verdicts_dropped",
+            "Verdicts that hold and have no series because there are 64 graver ones.",
+            [([], *dropped as u64)],
+        );
+        head.gauges("kube_canary_judged_nodes", "Nodes of the last judgement.", [([], *nodes as u64)]);
+        head.gauges(
+            "kube_canary_judgement_age_seconds",
+            "Age of the last judgement, in whole seconds; before the first one, the time since the agent became a judge.",
+            [([], now.since(*at).as_secs())],
+        );
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Judged>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Format;
+    use super::*;
+
+    fn written(judging: &Judging) -> String {
+        let mut text = Vec::new();
+        judging.write(Nanos::from_millis(59_000), &mut Head::new(Format::Text, 1, &mut text));
+        String::from_utf8(text)
+            .unwrap()
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.to_owned() + "\n")
+            .collect()
+    }
+
+    #[test]
+    fn only_a_judge_has_these_series_and_its_answer_has_ages() {
+        let judging = Judging::default();
+        assert_eq!(
+            (written(&judging), judging.is_judge(), judging.answer(Nanos(9))),
+            (String::new(), false, JudgeAnswer::NO)
+        );
+        let verdict = VerdictSeries {
+            id: "00ff00ff00ff00ff".into(),
+            kind: "link",
+            subject: "a\"->b".into(),
+            direction: "in",
+            network: "pod",
+            protocol: "all",
+            since_unix_seconds: 1_700_000_000,
+            holds: true,
+        };
+        let ended = VerdictSeries { id: "00ff00ff00ff00fe".into(), holds: false, ..verdict.clone() };
+        let (since, at, verdicts) = (Nanos::from_millis(10_000), Nanos::from_millis(50_000), vec![verdict, ended]);
+        judging.publish(Some(Judged { since, rounds: 3, at, nodes: 7, verdicts, dropped: 2 }));
+        let labels =
+            |id| format!(r#"direction="in",id="{id}",kind="link",network="pod",protocol="all",subject="a\"->b""#);
+        assert_eq!(
+            written(&judging),
+            format!(
+                "kube_canary_verdict{{{}}} 1\nkube_canary_verdict{{{}}} 0\n\
+                 kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff\"}} 1700000000\n\
+                 kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00fe\"}} 1700000000\n\
+                 kube_canary_verdicts_dropped 2\nkube_canary_judged_nodes 7\nkube_canary_judgement_age_seconds 9\n",
+                labels("00ff00ff00ff00ff"),
+                labels("00ff00ff00ff00fe")
+            )
+        );
+        let answer = judging.answer(Nanos::from_millis(59_000));
+        assert_eq!((answer.judges, answer.since_seconds, answer.rounds, answer.age_seconds), (true, 49.0, 3, 9.0));
+        judging.publish(None);
+        assert_eq!(written(&judging), "");
+    }
+}
