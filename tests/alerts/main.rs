@@ -60,42 +60,43 @@ const HELD_UP: f64 = 25.0;
 const LOSSY: &str = r#"{alertname="KubeCanaryNodeLossy",node="c",zone="zone-c"}"#;
 
 /// An agent at the default interval divided by [`HASTE`](prometheus::HASTE), where
-/// Prometheus can scrape it.
-fn agent(node: &Node, peers: &Path) -> Process {
+/// Prometheus can scrape it. `judge` is its `--judge`: where agents judge, their verdicts are the
+/// alerts, and the rules find no cause themselves.
+fn agent(node: &Node, peers: &Path, judge: &str) -> Process {
     let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
     command.args(["run", "--discovery", "static", "--node-name", node.name, "--listen", &format!("0.0.0.0:{PORT}")]);
     command.arg("--peers-file").arg(peers).args(["--interval", &format!("{}ms", 1_000 / HASTE)]);
     // The faults are losses of echoes, and the kernel of a stopped agent answers these alone.
-    command.args(["--probes", "icmp"]);
+    command.args(["--probes", "icmp", "--judge", judge]);
     Socket::Ping.permit(&node.namespace, &mut command);
     Process::start(&mut command, Path::new(DIRECTORY))
 }
 
-fn agents(mesh: &Mesh) -> Vec<Process> {
+fn agents(mesh: &Mesh, judge: &str) -> Vec<Process> {
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
-    mesh.nodes.iter().map(|node| agent(node, &peers)).collect()
+    mesh.nodes.iter().map(|node| agent(node, &peers, judge)).collect()
 }
 
-/// Drops every tenth request from each other node to c, and every tenth reply.
-fn every_tenth(mesh: &Mesh) -> Faults<'_> {
-    let others = mesh.nodes.iter().filter(|node| node.name != "c");
+/// Drops every tenth request from each other node to this one, and every tenth reply.
+fn every_tenth<'a>(mesh: &'a Mesh, node: &str) -> Faults<'a> {
+    let others = mesh.nodes.iter().filter(|other| other.name != node);
     let rule = |from: &str, kind: &str| format!("ip saddr {from} icmp type {kind} numgen inc mod 10 == 0 drop");
     let rules: Vec<String> =
         others.flat_map(|node| ["echo-request", "echo-reply"].map(|kind| rule(&node.ipv4(), kind))).collect();
-    Faults::new(&mesh.node("c").namespace, "eth0", &[], &rules)
+    Faults::new(&mesh.node(node).namespace, "eth0", &[], &rules)
 }
 
 #[test]
 fn a_node_with_ten_percent_inbound_loss_is_the_only_alert_and_has_its_direction() {
     let mesh = Mesh::new();
-    let agents = agents(&mesh);
+    let agents = agents(&mesh, "never");
     let mut record = Record::new(&mesh);
     record.steps(KNOWN_AFTER);
     // A slow machine makes long steps. Before the fault, these would dilute the first minute's
     // losses in the rules' window. During the fault, they only bring more losses.
     record.steps_until_even(NAMED_WITHIN);
     let begin = record.now();
-    let faults = every_tenth(&mesh);
+    let faults = every_tenth(&mesh, "c");
     // First the time until all losses are counted, and then a window of 2 minutes.
     record.steps(WINDOW - 24);
     record.steps(24);
@@ -126,7 +127,7 @@ fn a_node_with_ten_percent_inbound_loss_is_the_only_alert_and_has_its_direction(
 fn a_real_prometheus_fires_the_alert_with_both_forms_of_histograms() {
     let mesh = Mesh::new();
     mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");
-    let _canaries = agents(&mesh);
+    let _canaries = agents(&mesh, "never");
     let targets: Vec<String> = mesh.nodes.iter().map(|node| format!("{}:{PORT}", node.ipv4())).collect();
     let both = [Histograms::Classic, Histograms::Native].map(|form| Prometheus::start(&mesh.hub, &targets, form));
     for prometheus in &both {
@@ -136,7 +137,7 @@ fn a_real_prometheus_fires_the_alert_with_both_forms_of_histograms() {
         });
     }
     // The fault lasts until the end. So does the alert, once the rules' window has nothing else.
-    let _faults = every_tenth(&mesh);
+    let _faults = every_tenth(&mesh, "c");
     let is_meant = |alert: &Alert| {
         [alert.label("alertname"), alert.label("node"), alert.label("zone"), alert.annotation("direction")]
             == ["KubeCanaryNodeLossy", "c", "zone-c", "in"]
@@ -147,4 +148,42 @@ fn a_real_prometheus_fires_the_alert_with_both_forms_of_histograms() {
             if alerts.iter().any(is_meant) { Ok(()) } else { Err(format!("firing: {alerts:#?}")) }
         });
     }
+}
+
+/// Asserts that the verdict of the judges about these nodes, which lose every tenth echo, becomes an
+/// alert, and that no rule names a cause of its own at any time.
+fn is_the_only_alert(lossy: &[&str], kind: &str, subject: &str) {
+    let mesh = Mesh::new();
+    mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");
+    let _canaries = agents(&mesh, "auto");
+    let targets: Vec<String> = mesh.nodes.iter().map(|node| format!("{}:{PORT}", node.ipv4())).collect();
+    let prometheus = Prometheus::start(&mesh.hub, &targets, Histograms::Classic);
+    until_within(PATIENCE, "three agents judge", || {
+        let judges = prometheus.query("kube_canary:mesh_judges:count");
+        if judges == [3.0] { Ok(()) } else { Err(format!("{judges:?}")) }
+    });
+    let _faults: Vec<Faults<'_>> = lossy.iter().map(|node| every_tenth(&mesh, node)).collect();
+    let causes = "NodeLossy|NodeReportsLoss|ZonePairLossy|LinkLossy|ProtocolLoss";
+    let others = format!("count_over_time(ALERTS{{alertname=~\"KubeCanary({causes})\"}}[1h])");
+    let is_meant = |alert: &&Alert| {
+        ["alertname", "kind", "subject", "severity"].map(|name| alert.label(name))
+            == ["KubeCanaryFault", kind, subject, "critical"]
+    };
+    until_within(PATIENCE, "the verdict is an alert", || {
+        let alerts = prometheus.firing();
+        if alerts.iter().any(|alert| is_meant(&alert)) { Ok(()) } else { Err(format!("firing: {alerts:#?}")) }
+    });
+    assert_eq!(prometheus.query(&others), [0.0; 0]);
+    let faults = r#"count_over_time(ALERTS{alertname="KubeCanaryFault",alertstate="firing"}[1h]) > bool 0"#;
+    assert_eq!(prometheus.query(faults), [1.0], "on the way: {:#?}", prometheus.firing());
+}
+
+#[test]
+fn what_the_judges_say_of_a_node_is_the_only_alert() {
+    is_the_only_alert(&["c"], "node", "c");
+}
+
+#[test]
+fn a_loss_of_the_whole_mesh_is_one_alert_and_names_no_node() {
+    is_the_only_alert(&["a", "b", "c"], "mesh", "*");
 }
