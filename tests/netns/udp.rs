@@ -42,7 +42,10 @@ const MANY: [&str; 24] = [
 ];
 /// 1,104 probes per second in all. The recent window reaches back to the start for a minute.
 const MANY_INTERVAL: &str = "500ms";
-/// Probes of each link into the fault.
+/// The probes in turn and their answers, which alone are in the counts of a link. The extra probes
+/// of a suspected flow, those of traces and those of the path MTU are longer, and pass.
+const IN_TURN: &str = "udp length 80";
+/// Probes of each link, most of them into the fault.
 const MANY_PROBES: u64 = 60;
 const PERCENT: [u64; 4] = [5, 20, 50, 100];
 
@@ -76,7 +79,7 @@ fn drops<'a>(mesh: &'a Mesh, drawn: &[Vec<Loss>], at: usize) -> Faults<'a> {
             let from = other.ipv4();
             // nft refuses a comparison that always holds.
             let which = if percent == 100 { String::new() } else { format!("numgen random mod 100 < {percent}") };
-            rules.push(format!("ip saddr {from} udp {port} {PORT} {which} counter name {counter} drop"));
+            rules.push(format!("ip saddr {from} udp {port} {PORT} {IN_TURN} {which} counter name {counter} drop"));
             counters.push(counter);
         };
         if inbound.there {
@@ -90,30 +93,37 @@ fn drops<'a>(mesh: &'a Mesh, drawn: &[Vec<Loss>], at: usize) -> Faults<'a> {
     Faults::new(&node.namespace, "eth0", &counters, &rules)
 }
 
-/// Waits until every probe that was sent before is decided, and returns the reports.
+/// Waits until every probe that was sent before is decided and two more are answered, and returns
+/// the reports. An answer shows what became of the probes before the one before it.
 fn settled(agents: &[Agent<'_>]) -> Vec<Value> {
-    let before = Totals::of(&reports(agents));
-    let sent: BTreeMap<_, _> = before.iter().map(|(name, total)| (name.clone(), total.sent)).collect();
-    watch(agents, "what was sent is decided", LONG, |reports| {
-        let totals = Totals::of(&reports);
-        let open = totals.iter().filter(|(name, total)| total.decided() < sent[*name]).count();
-        if open == 0 { Ok(reports) } else { Err(format!("{open} links have probes in flight")) }
-    })
+    let wait = |what: &str, is_done: &dyn Fn(Total, Total) -> bool| {
+        let before = Totals::of(&reports(agents));
+        let before: BTreeMap<_, _> = before.iter().map(|(name, total)| (name.clone(), total)).collect();
+        watch(agents, what, LONG, |reports| {
+            let open = Totals::of(&reports).iter().filter(|(name, total)| !is_done(before[*name], *total)).count();
+            if open == 0 { Ok(reports) } else { Err(format!("not on {open} links")) }
+        })
+    };
+    wait("what was sent is decided", &|before, total| total.decided() >= before.sent);
+    wait("two more are answered", &|before, total| total.received >= before.received + 2)
 }
 
 /// 552 links, each of which loses its requests or its answers: 5, 20, 50 or 100 % of them.
 ///
-/// nft counts what it drops of each link. The reports must say exactly that.
+/// nft counts what it drops of each link. No loss may have the wrong direction, and each link that
+/// loses has the right one. A loss may have none: extra probes beside it make some uncertain.
 #[test]
-fn the_direction_of_every_loss_is_exact_on_552_links() {
+fn the_direction_of_losses_is_right_on_552_links() {
     let _alone = alone();
     let seed = std::env::var("KUBE_CANARY_TEST_SEED").ok().map_or(1, |seed| seed.parse().expect("a number"));
     println!("KUBE_CANARY_TEST_SEED={seed}");
     let mesh = Mesh::of(&MANY);
     let drawn = draw(&mut Random(seed), MANY.len());
-    let faults: Vec<Faults<'_>> = (0..MANY.len()).map(|at| drops(&mesh, &drawn, at)).collect();
     let flags = ["--probes", "udp", "--interval", MANY_INTERVAL, "--max-peers", "0"];
     let agents = agents(&mesh, &peers_file(&mesh), &flags);
+    // The silence of a peer that has never answered is no loss.
+    all_clean(&agents, &[("udp", 1)]);
+    let faults: Vec<Faults<'_>> = (0..MANY.len()).map(|at| drops(&mesh, &drawn, at)).collect();
     let all = MANY.len() * (MANY.len() - 1);
     watch(&agents, "every link has probes in the fault", LONG, |reports| {
         let totals = Totals::of(&reports);
@@ -123,12 +133,9 @@ fn the_direction_of_every_loss_is_exact_on_552_links() {
         if (links, enough) == (all, all) { Ok(()) } else { Err(format!("{enough} of {links} links")) }
     });
     faults.iter().for_each(Faults::stop);
-    // An answer after the fault shows what became of all probes before it. Twice, because the
-    // probes that are in flight at the end of the fault are decided before the next ones.
-    settled(&agents);
     let reports = settled(&agents);
 
-    let mut lossy = 0;
+    let (mut lossy, mut losses) = (0, [0, 0]);
     for (from, source) in mesh.nodes.iter().enumerate() {
         for (to, destination) in mesh.nodes.iter().enumerate().filter(|(to, _)| *to != from) {
             let of = link(&reports, source.name, destination.name, "udp");
@@ -136,33 +143,41 @@ fn the_direction_of_every_loss_is_exact_on_552_links() {
             let Loss { there, percent } = drawn[from][to];
             let dropped = faults[if there { to } else { from }].packets(&counter(source, destination));
             let [lost_there, lost_back] = ways(of);
-            let expected = if there { [dropped, 0.0] } else { [0.0, dropped] };
+            let [right, wrong] = if there { [lost_there, lost_back] } else { [lost_back, lost_there] };
             let (name, lost) = (counter(source, destination), count(of, "lost"));
+            // Probes of traces have the length of those in turn, and are in no count of the link.
             assert!(
-                same(lost_there as f64, expected[0])
-                    && same(lost_back as f64, expected[1])
-                    && same(lost as f64, dropped),
+                wrong == 0 && right <= lost && lost as f64 <= dropped && (right > 0 || lost == 0),
                 "{name}: {percent} % {}: {dropped} dropped; {lost_there} lost there, {lost_back} back, {lost} in all: {of}",
                 if there { "of requests" } else { "of answers" },
             );
-            lossy += usize::from(dropped >= 1.0);
+            losses[0] += lost;
+            losses[1] += right;
+            lossy += usize::from(lost > 0);
         }
     }
-    println!("{lossy} of {all} links have lost packets");
+    let [lost, right] = losses;
+    println!("{lossy} of {all} links have lost packets, {lost} in all; {right} have their direction, none another");
     assert!(lossy >= 500, "{lossy} of {all}");
 }
 
-/// Both directions of one link lose at once, alike or not. Each count is exact all the same.
+/// Both directions of one link lose at once, alike or not. Neither count is too high, and both
+/// together are most of the losses.
 #[test]
 fn losses_in_both_directions_of_a_link_are_counted_apart() {
     const NAMES: [&str; 7] = ["a", "p1", "p2", "p3", "p4", "p5", "p6"];
     /// The percentage of requests and of answers that are lost, for each peer of `a`.
     const LOSSES: [[u64; 2]; 6] = [[20, 20], [5, 50], [50, 5], [50, 50], [90, 20], [20, 90]];
     let mesh = Mesh::of(&NAMES);
+    let agents = agents(&mesh, &peers_file(&mesh), &["--interval", "200ms"]);
+    // The silence of a peer that has never answered is no loss.
+    all_clean(&agents, &[("udp", 1)]);
     let (a, peers) = mesh.nodes.split_first().expect("nodes");
     let drop = |port: &str, from: &Node, percent: u64, counter: &str| {
         let from = from.ipv4();
-        format!("ip saddr {from} udp {port} {PORT} numgen random mod 100 < {percent} counter name {counter} drop")
+        format!(
+            "ip saddr {from} udp {port} {PORT} {IN_TURN} numgen random mod 100 < {percent} counter name {counter} drop"
+        )
     };
     let there = |(peer, [there, _]): (&'_ Node, [u64; 2])| {
         Faults::new(&mesh.node(peer.name).namespace, "eth0", &["there"], &[drop("dport", a, there, "there")])
@@ -171,7 +186,6 @@ fn losses_in_both_directions_of_a_link_are_counted_apart() {
     let rules: Vec<String> =
         peers.iter().zip(LOSSES).map(|(peer, [_, back])| drop("sport", peer, back, peer.name)).collect();
     let back = Faults::new(&a.namespace, "eth0", &NAMES[1..], &rules);
-    let agents = agents(&mesh, &peers_file(&mesh), &["--interval", "200ms"]);
     watch(&agents, "a has probes in the fault", LONG, |reports| {
         let totals = Totals::of(&reports);
         let of_a = totals.iter().filter(|((source, _, protocol), _)| source == "a" && protocol == "udp");
@@ -179,14 +193,16 @@ fn losses_in_both_directions_of_a_link_are_counted_apart() {
         if fewest >= 100 { Ok(()) } else { Err(format!("{fewest} probes")) }
     });
     there.iter().chain([&back]).for_each(Faults::stop);
-    settled(&agents);
     let reports = settled(&agents);
     for (peer, faults) in peers.iter().zip(&there) {
         let of = link(&reports, "a", peer.name, "udp");
         assert!(is_whole(of), "this machine is too slow: the recent window has lost its beginning: {of}");
         let dropped = [faults.packets("there"), back.packets(peer.name)];
         let [lost_there, lost_back] = ways(of);
-        assert!(same(lost_there as f64, dropped[0]) && same(lost_back as f64, dropped[1]), "{dropped:?} dropped: {of}");
+        let is_right =
+            [(lost_there, dropped[0]), (lost_back, dropped[1])].map(|(lost, dropped)| lost as f64 <= dropped);
+        let known = lost_there + lost_back;
+        assert!(is_right == [true; 2] && known * 10 >= 8 * count(of, "lost"), "{dropped:?} dropped: {of}");
         // The requests of the peers to a, and their answers, all pass.
         let other = link(&reports, peer.name, "a", "udp");
         assert_eq!((count(other, "lost"), ways(other)), (0, [0, 0]), "{other}");
