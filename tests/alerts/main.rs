@@ -150,8 +150,8 @@ fn a_real_prometheus_fires_the_alert_with_both_forms_of_histograms() {
     }
 }
 
-/// Asserts that the verdict of the judges about these nodes, which lose every tenth echo, becomes an
-/// alert, and that no rule names a cause of its own at any time.
+/// Asserts that the verdict of the judges about these nodes becomes an alert. They lose every tenth
+/// echo. No rule may name a cause of its own at any time.
 fn is_the_only_alert(lossy: &[&str], kind: &str, subject: &str) {
     let mesh = Mesh::new();
     mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");

@@ -57,7 +57,7 @@ fn judged(random: &mut Random, paths: usize, rate: f64, seconds: u32) -> Vec<Ver
     for second in 0..end {
         for link in &mut links {
             let udp = statistics.udp(link.slot).expect("UDP is probed");
-            let mut sink = statistics.sink(kube_canary::peers::Method::Udp);
+            let mut sink = statistics.sink(Method::Udp);
             let slot = link.slot;
             link.pending.retain(|(at, flow, extra)| {
                 let waits = at + LOST_AFTER > second;
