@@ -1,8 +1,11 @@
 //! How a link is probed: the name of a method in flags, series, reports and verdicts.
 
+use serde::{Deserialize, Serialize};
+
 /// How a link is probed, over IPv4 or IPv6. Each method has its own numbers of a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
+#[serde(rename_all = "lowercase")]
 pub enum Method {
     /// ICMP or ICMPv6 echo requests, which the kernel of the peer answers.
     #[default]

@@ -9,8 +9,8 @@ use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
 use super::traces::{OfVerdict, Traced};
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
-use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, OfProtocol, State, Verdict};
-use crate::report::{Missing, Network};
+use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, State, Verdict};
+use crate::report::{Method, Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
 use crate::sys::terminal::{Terminal, Tint};
@@ -284,8 +284,8 @@ pub fn finding(verdict: &Verdict) -> String {
     };
     // ICMP is named only if other protocols are known to lose less, which the evidence says.
     let network = match verdict.protocol {
-        Some(protocol @ (OfProtocol::Udp | OfProtocol::Tcp)) => format!("{network}, {} only", protocol.name()),
-        Some(OfProtocol::Icmp) | None => network.to_owned(),
+        Some(protocol @ (Method::Udp | Method::Tcp)) => format!("{network}, {} only", protocol.name()),
+        Some(Method::Icmp) | None => network.to_owned(),
     };
     let direction = |out: &str, inbound: &str| match verdict.direction {
         Direction::Out => format!(", {out}"),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, OfProtocol, Verdict};
+use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, Verdict};
 use kube_canary::report::Method;
 
 use super::mesh::{Fault, Plan, Reach, domain_name, group, name, zone_name};
@@ -247,7 +247,7 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
 
 /// Whether a verdict names the protocol of a fault: that of the fault, or none if all share it.
 fn is_by(verdict: &Verdict, method: Option<Method>, plan: &Plan) -> bool {
-    let expected = if plan.protocols { method.map(OfProtocol::from) } else { Some(OfProtocol::Icmp) };
+    let expected = if plan.protocols { method } else { Some(Method::Icmp) };
     verdict.protocol == expected
 }
 

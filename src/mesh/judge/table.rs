@@ -7,6 +7,7 @@
 use crate::exposition::VerdictSeries;
 use crate::limits::MESH_VERDICTS_MAX;
 use crate::mesh::verdicts::{self, Verdict};
+use crate::report::Method;
 use crate::units::Nanos;
 
 /// Judgements in a row that must lack a verdict before it ends.
@@ -57,7 +58,7 @@ impl Table {
             subject: subject.into_owned(),
             direction: direction.label(),
             network: verdict.network.label(),
-            protocol: verdict.protocol.map_or("all", verdicts::OfProtocol::label),
+            protocol: verdict.protocol.map_or("all", Method::label),
             // The first time that was found stays. Later windows no longer reach back to it.
             since_unix_seconds: since.or(verdict.since_unix_seconds).unwrap_or(now_unix_seconds),
             holds: true,

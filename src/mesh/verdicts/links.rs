@@ -4,7 +4,6 @@
 //! What many links have in common is one verdict: a node, one of several parallel paths, or all
 //! links.
 
-use super::OfProtocol;
 use super::agents::Standing;
 use super::causes::{Cause, Finding};
 use super::protocols::{Mesh, Part};
@@ -155,7 +154,7 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
     let (groups, single) = grouped(flows, &udp_pairs(mesh).1);
     let mut has_paths_below = false;
     for part in parts.iter_mut().chain([nodes]) {
-        let [is_tcp, is_icmp] = [OfProtocol::Tcp, OfProtocol::Icmp].map(|protocol| part.protocol == Some(protocol));
+        let [is_tcp, is_icmp] = [Method::Tcp, Method::Icmp].map(|protocol| part.protocol == Some(protocol));
         let is_below = part.scope.network == Network::Node;
         for place in 0..part.found.findings.found.len() {
             let finding = &part.found.findings.found[place];
@@ -183,7 +182,7 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
         verdicts.extend(worst.map(|worst| Verdict {
             confidence: Confidence::Certain,
             severity,
-            protocol: if node.is_none() { mesh.protocol() } else { Some(OfProtocol::Udp) },
+            protocol: if node.is_none() { mesh.protocol() } else { Some(Method::Udp) },
             ..sentence::flows(mesh.matrix, network, *node, pairs.len(), *share, worst)
         }));
     }
@@ -193,7 +192,7 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
         verdicts.push(Verdict {
             confidence: if is_told_twice { Confidence::Certain } else { Confidence::Likely },
             severity: Severity::Warning,
-            protocol: Some(OfProtocol::Udp),
+            protocol: Some(Method::Udp),
             ..sentence::flow(mesh.matrix, worst)
         });
     }

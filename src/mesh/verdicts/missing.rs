@@ -8,13 +8,13 @@ use super::causes::Cause;
 use super::details::Detail;
 use super::pairs::{Scope, Tally};
 use super::protocols::{Mesh, Part};
-use super::{Kind, OfProtocol, Verdict, sentence};
+use super::{Kind, Verdict, sentence};
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::report::Method;
 
 /// Whether a verdict over a loss of one protocol is about what agents answer.
-const fn is_by_agents(protocol: Option<OfProtocol>) -> bool {
-    matches!(protocol, Some(OfProtocol::Udp | OfProtocol::Tcp))
+const fn is_by_agents(protocol: Option<Method>) -> bool {
+    matches!(protocol, Some(Method::Udp | Method::Tcp))
 }
 
 /// Whether a loss of UDP or TCP alone may be of an agent that nothing is known of, because its
@@ -119,7 +119,7 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
             verdicts.push(sentence::unreachable(matrix, *node, &it.detail));
         }
     }
-    let is_about_tcp = |verdict: &&mut Verdict| verdict.is_loss && verdict.protocol == Some(OfProtocol::Tcp);
+    let is_about_tcp = |verdict: &&mut Verdict| verdict.is_loss && verdict.protocol == Some(Method::Tcp);
     // The verdict over a node says it of that node.
     let mut about_tcp = verdicts.iter_mut().filter(is_about_tcp);
     if unread > 0
@@ -131,7 +131,7 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
 
 /// Whether a cause with a verdict explains that handshakes between two nodes get no answer.
 fn is_explained(parts: &[Part<'_>], pair: (u16, u16)) -> bool {
-    parts.iter().filter(|part| matches!(part.protocol, None | Some(OfProtocol::Tcp))).any(|part| {
+    parts.iter().filter(|part| matches!(part.protocol, None | Some(Method::Tcp))).any(|part| {
         let mut touching = part.found.findings.touching(&part.scope, pair);
         touching.any(|(place, it)| !part.found.is_shared[place] && !is_of_an_agent(part, it.cause))
     })

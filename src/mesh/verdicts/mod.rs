@@ -131,48 +131,6 @@ impl OfNetwork {
     }
 }
 
-/// The protocol that a verdict is about: IPv4 and IPv6 are judged together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OfProtocol {
-    /// Echo requests, as ICMP and ICMPv6 have them.
-    Icmp,
-    /// UDP packets that the agent of the peer answers.
-    Udp,
-    /// TCP handshakes with the agent of the peer.
-    Tcp,
-}
-
-impl OfProtocol {
-    /// Returns the label of the protocol.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Icmp => "icmp",
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-        }
-    }
-
-    /// Returns the name of the protocol in a text.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Icmp => Method::Icmp.name(),
-            Self::Udp => Method::Udp.name(),
-            Self::Tcp => Method::Tcp.name(),
-        }
-    }
-}
-
-impl From<Method> for OfProtocol {
-    fn from(method: Method) -> Self {
-        match method {
-            Method::Icmp => Self::Icmp,
-            Method::Udp => Self::Udp,
-            Method::Tcp => Self::Tcp,
-        }
-    }
-}
-
 /// How certain a verdict is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -226,10 +184,10 @@ pub struct Verdict {
     pub direction: Direction,
     /// The network of the probes.
     pub network: OfNetwork,
-    /// The protocol of the probes. `None` if several are measured and the verdict is about none of
-    /// them in particular.
+    /// The protocol of the probes, over IPv4 and IPv6 together. `None` if several are measured and
+    /// the verdict is about none of them in particular.
     #[serde(default)]
-    pub protocol: Option<OfProtocol>,
+    pub protocol: Option<Method>,
     /// One sentence with the figures.
     pub evidence: String,
     /// When it began, in Unix seconds; `None` if unknown.
@@ -304,7 +262,7 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> (
     // The nodes' own addresses are probed by ICMP alone.
     let mut shared = Vec::new();
     for (part, it) in parts.iter_mut().enumerate() {
-        if matches!(it.protocol, None | Some(OfProtocol::Icmp)) {
+        if matches!(it.protocol, None | Some(Method::Icmp)) {
             let (joined, found) = networks::join(&mut it.found, (nodes, of_nodes));
             of_nodes = joined;
             shared.extend(found.into_iter().map(|found| (part, found)));
@@ -375,8 +333,8 @@ fn of_losses<'a>(
         } else {
             shared.map(|(pods, place)| (&pods.found, place))
         };
-        let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(OfProtocol::Icmp)));
-        let by_udp = pods.filter(|_| matches!(protocol, None | Some(OfProtocol::Udp)));
+        let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(Method::Icmp)));
+        let by_udp = pods.filter(|_| matches!(protocol, None | Some(Method::Udp)));
         let (icmp, udp) = (&mesh.of_method(Method::Icmp, 0.0), &mesh.of_method(Method::Udp, 0.0));
         let likewise = shared.map(|(pods, place)| pods.found.details[place].both);
         let background = found.findings.background;

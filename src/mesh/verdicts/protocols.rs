@@ -6,7 +6,6 @@
 //! links than the others together do. So a fault that all share is never named once for each
 //! protocol, though the search over one of them may find it in another shape.
 
-use super::OfProtocol;
 use super::agents::Standing;
 use super::answering::Answering;
 use super::causes::{Cause, Finding, Findings};
@@ -31,7 +30,7 @@ pub struct Part<'a> {
     /// The causes. Those that are marked as shared belong to another part.
     pub found: Found,
     /// The protocol; `None` if all share the causes.
-    pub protocol: Option<OfProtocol>,
+    pub protocol: Option<Method>,
     /// Whether a cause is of all protocols, although the part is of one. Empty if none is.
     pub is_of_all: Vec<bool>,
     /// What each method lost over the links of each cause. Empty if only one was measured.
@@ -71,11 +70,11 @@ impl<'a> Mesh<'a> {
 
     /// Returns the protocol of a verdict that is about none in particular: the only one that is
     /// measured, if there is only one.
-    pub fn protocol(&self) -> Option<OfProtocol> {
+    pub fn protocol(&self) -> Option<Method> {
         let mut methods = self.methods();
         match (methods.next(), methods.next()) {
-            (None, _) => Some(OfProtocol::Icmp),
-            (Some(only), None) => Some(only.into()),
+            (None, _) => Some(Method::Icmp),
+            (Some(only), None) => Some(only),
             _ => None,
         }
     }
@@ -159,8 +158,7 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
 impl<'a> Part<'a> {
     fn of(mesh: &Mesh<'a>, scope: Scope<'a>, method: Option<Method>) -> Self {
         let found = Found::of(&scope, loss::search(&scope));
-        let mut part =
-            Self { scope, found, protocol: method.map(OfProtocol::from), is_of_all: Vec::new(), by_method: Vec::new() };
+        let mut part = Self { scope, found, protocol: method, is_of_all: Vec::new(), by_method: Vec::new() };
         part.compare(mesh);
         part
     }
@@ -185,7 +183,7 @@ impl<'a> Part<'a> {
     }
 
     /// Returns the protocol of the verdict over a cause.
-    pub fn protocol_of(&self, place: usize) -> Option<OfProtocol> {
+    pub fn protocol_of(&self, place: usize) -> Option<Method> {
         self.protocol.filter(|_| !self.is_of_all.get(place).copied().unwrap_or_default())
     }
 

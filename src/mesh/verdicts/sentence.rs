@@ -10,7 +10,7 @@ use super::pairs::{Pair, Scope, Tally};
 use super::protocols::ByMethod;
 use super::slow::Slow;
 use super::subject;
-use super::{Confidence, Kind, OfNetwork, OfProtocol, Severity, Verdict, agents, search};
+use super::{Confidence, Kind, OfNetwork, Severity, Verdict, agents, search};
 use crate::mesh::matrix::{Hole, LosingFlows, Matrix, Presence};
 use crate::report::{Method, Network, Said, Way};
 
@@ -82,7 +82,7 @@ fn of_requests(unit: &str, requests: Requests, whose: &str) -> String {
 const RULE: f64 = 0.2;
 
 /// Adds what each protocol loses, and which one the verdict is about.
-pub fn by_protocol(verdict: &mut Verdict, protocol: Option<OfProtocol>, by_method: &ByMethod) {
+pub fn by_protocol(verdict: &mut Verdict, protocol: Option<Method>, by_method: &ByMethod) {
     let measured = Method::ALL.into_iter().zip(by_method).filter(|(_, tally)| tally.probes > 0);
     let rates: Vec<String> =
         measured.map(|(method, tally)| format!("{} {}", method.name(), percent(tally.rate()))).collect();
@@ -91,7 +91,7 @@ pub fn by_protocol(verdict: &mut Verdict, protocol: Option<OfProtocol>, by_metho
     let Some(protocol) = protocol else { return };
     let _ = write!(verdict.summary, " ({} only)", protocol.name());
     let (own, name) = (by_method[protocol as usize].rate(), protocol.name());
-    if verdict.kind == Kind::Mesh && protocol != OfProtocol::Icmp && own >= RULE {
+    if verdict.kind == Kind::Mesh && protocol != Method::Icmp && own >= RULE {
         let _ = write!(verdict.evidence, "; a NetworkPolicy or a firewall may not let {name} through");
     }
 }

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::{Direction, Kind, OfNetwork, OfProtocol, Verdict};
+use super::{Direction, Kind, OfNetwork, Verdict};
+use crate::report::Method;
 
 /// Largest number of bytes of a subject: it must suit a label value of a time-series database, and
 /// a line of a table.
@@ -40,7 +41,7 @@ pub fn in_order(verdict: &Verdict) -> (Cow<'_, str>, Direction) {
 
 /// Returns the id of a verdict, which is the same in every agent.
 pub fn id(verdict: &Verdict) -> String {
-    let protocol = verdict.protocol.map_or("", OfProtocol::label);
+    let protocol = verdict.protocol.map_or("", Method::label);
     let (subject, _) = in_order(verdict);
     format!("{:016x}", hash(&[verdict.kind.label(), &subject, verdict.network.label(), protocol]))
 }
@@ -57,7 +58,7 @@ pub fn covers_udp_between(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone
     let is_one = |a: &str, b: &str| *subject == of_one(a) || *subject == of_one(b);
     let group = |node: &str| members.iter().position(|group| group.iter().any(|member| member == node));
     verdict.network == OfNetwork::Pod
-        && matches!(verdict.protocol, None | Some(OfProtocol::Udp))
+        && matches!(verdict.protocol, None | Some(Method::Udp))
         && match verdict.kind {
             Kind::Mtu => is_two(a, b) || is_one(a, b),
             Kind::Link | Kind::Flow => is_two(a, b),
