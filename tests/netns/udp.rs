@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::process::unique;
-use crate::common::scrape::{Metrics, is_zero, same};
+use crate::common::scrape::{Metrics, is_zero};
 use crate::common::until::until;
 use crate::faults::Faults;
 use crate::mesh::{Agent, Mesh, Node, SETTLED};
