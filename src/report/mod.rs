@@ -37,7 +37,7 @@ pub struct Report<'a> {
     #[serde(borrow)]
     pub source: Source<'a>,
     /// What it measured: an object for each link, at most [`REPORT_PEERS_MAX`].
-    #[serde(borrow, deserialize_with = "peers")]
+    #[serde(borrow, deserialize_with = "at_most::<_, REPORT_PEERS_MAX, _>")]
     pub peers: Vec<Peer<'a>>,
 }
 
@@ -50,31 +50,36 @@ pub struct Missing {
     pub error: String,
 }
 
-/// Reads the peers of a report. A short object in the text takes twenty times its bytes in memory,
-/// so that a limit of the text alone would not bound it.
-fn peers<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Peer<'a>>, D::Error> {
-    struct Peers<'a>(PhantomData<Peer<'a>>);
+/// Reads a list of at most `N` items. A short item in the text can take twenty times its bytes in
+/// memory, so that a limit of the text alone would not bound it.
+///
+/// # Errors
+/// The list is longer, or it is no list of such items.
+pub fn at_most<'de, T: Deserialize<'de>, const N: usize, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    struct Items<T, const N: usize>(PhantomData<T>);
 
-    impl<'de: 'a, 'a> Visitor<'de> for Peers<'a> {
-        type Value = Vec<Peer<'a>>;
+    impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
+        type Value = Vec<T>;
 
         fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(formatter, "at most {REPORT_PEERS_MAX} peers")
+            write!(formatter, "at most {N} items")
         }
 
         fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Self::Value, S::Error> {
-            let mut peers = Vec::new();
-            while let Some(peer) = items.next_element()? {
-                if peers.len() == REPORT_PEERS_MAX {
-                    return Err(de::Error::invalid_length(peers.len() + 1, &self));
+            let mut taken = Vec::new();
+            while let Some(item) = items.next_element()? {
+                if taken.len() == N {
+                    return Err(de::Error::invalid_length(N + 1, &self));
                 }
-                peers.push(peer);
+                taken.push(item);
             }
-            Ok(peers)
+            Ok(taken)
         }
     }
 
-    deserializer.deserialize_seq(Peers(PhantomData))
+    deserializer.deserialize_seq(Items::<T, N>(PhantomData))
 }
 
 /// The object `source` of a report: the agent that measured, and what it reports about itself.
@@ -454,7 +459,7 @@ mod tests {
         let (most, more) = (report(REPORT_PEERS_MAX), report(REPORT_PEERS_MAX + 1));
         assert_eq!(serde_json::from_str::<Report>(&most).expect("a report").peers.len(), REPORT_PEERS_MAX);
         let error = serde_json::from_str::<Report>(&more).expect_err("one too many").to_string();
-        assert!(error.starts_with("invalid length 49153, expected at most 49152 peers"), "{error}");
+        assert!(error.starts_with("invalid length 49153, expected at most 49152 items"), "{error}");
     }
 
     #[test]
