@@ -194,9 +194,9 @@ pub const CONNECTIONS_PER_WORKER: usize = 16;
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
 /// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals
 /// of the probe thread, 36 for UDP (a socket for each flow and family, two reflectors, an epoll
-/// descriptor, and one to ask for routes), 8 identity requests, 4 reports of a collection, a
-/// question to a judge, 4 of discovery, and for TCP 64 handshakes, 2 listeners and a connection
-/// that is being accepted. The rest is reserve.
+/// descriptor, and one to ask for routes), 8 identity requests, 4 reports of a collection, 3
+/// questions to judges and 3 for a reader, 4 of discovery, and for TCP 64 handshakes, 2 listeners
+/// and a connection that is being accepted. The rest is reserve.
 pub const DESCRIPTORS_RESERVED: usize = 96 + TCP_HANDSHAKES_MAX + 3;
 /// Bytes of request head: hyper's smallest buffer.
 pub const REQUEST_HEAD_BYTES_MAX: usize = 8_192;
@@ -297,6 +297,16 @@ pub const MESH_BYTES_MAX: usize = 900_000;
 pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
 /// Verdicts that are reported, gravest first.
 pub const MESH_VERDICTS_MAX: usize = 64;
+/// Verdicts of the last 24 hours that have ended and that a judge keeps, and their bytes. A verdict
+/// with its sentence takes some 450 bytes, so the bytes suffice for 150 of them.
+pub const JUDGE_PAST_MAX: usize = 256;
+/// See [`JUDGE_PAST_MAX`].
+pub const JUDGE_PAST_BYTES_MAX: usize = 64 * 1_024;
+/// Verdicts of a judge's document: those that hold and those that have ended.
+pub const JUDGE_VERDICTS_MAX: usize = MESH_VERDICTS_MAX + JUDGE_PAST_MAX;
+/// Bytes of a judge's document. A mesh without a fault has 400, and one with 64 verdicts and a
+/// full past some 120 KB.
+pub const JUDGE_DOCUMENT_BYTES_MAX: usize = 192 * 1_024;
 /// Bytes of one object of a report: two names of 253 bytes, each escaped to six times its
 /// length, and the figures, of which UDP has most.
 pub const REPORT_OBJECT_BYTES_MAX: usize = 5 * 1_024;
@@ -337,7 +347,7 @@ const _: () = assert!(
         + 2
         + IDENTITY_REQUESTS_MAX
         + REPORT_REQUESTS_MAX
-        + 1
+        + 2 * 3
         + 4
         + TCP_HANDSHAKES_MAX
         + 3

@@ -98,6 +98,11 @@ impl Ranks {
         Self { others: others.into(), better }
     }
 
+    /// Returns all other members that may judge, the best-ranked first: at most [`RANKED_MAX`].
+    pub fn others(&self) -> &[Ranked] {
+        &self.others
+    }
+
     /// Returns the members that are better-ranked than our own node, the best first: at most 15.
     /// None if our own node is not one of the [`RANKED_MAX`] best, or is alone.
     pub fn better(&self) -> Option<&[Ranked]> {

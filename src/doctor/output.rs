@@ -306,6 +306,7 @@ pub fn finding(verdict: &Verdict) -> String {
         Kind::ZonePair => format!("zones {subject}{}, {network}", direction("that way", "the way back")),
         Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
         Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),
+        Kind::AgentSuspect => format!("agent on {subject}: does not judge as the two other judges do"),
     }
 }
 

@@ -65,7 +65,7 @@ impl Judging {
     }
 
     /// Returns the answer to other agents.
-    pub(super) fn answer(&self, now: Nanos) -> JudgeAnswer {
+    pub fn answer(&self, now: Nanos) -> JudgeAnswer {
         self.lock().as_ref().map_or(JudgeAnswer::NO, |judged| JudgeAnswer {
             judges: true,
             since_seconds: now.since(judged.since).as_secs_f64(),

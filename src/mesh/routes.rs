@@ -6,8 +6,9 @@
 //! request that arrives earlier waits. A request for the verdicts alone takes those that were just
 //! judged.
 //!
-//! Only a request for an hour is forwarded. The other agent answers it from its own memory, so no
-//! request is forwarded twice.
+//! Verdicts and their past come from the judges, if any answers, and an agent collects for them
+//! only if none does. Requests for these and for an hour are answered by others from their own
+//! memory. So no request is forwarded twice.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -22,15 +23,14 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::collect::{Collected, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
-use super::judge::{self, JudgeTimes, Round};
+use super::judge::{self, Agreed, JudgeTimes, Judges, Overview, Round};
 use super::page;
 use super::queue::Target;
 use super::times::Times;
-use super::verdicts::{self, Judgement, Verdict};
+use super::verdicts::{self, Verdict};
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
 use crate::limits::HOUR_BYTES_MAX;
-use crate::report::Missing;
 use crate::sys::clock;
 use crate::units::Nanos;
 
@@ -61,8 +61,8 @@ struct Mesh {
     waiting: Semaphore,
     judged: Mutex<Option<Judged>>,
     domains: Option<DomainsFile>,
-    /// The times of a judge. None if this agent must not judge.
-    judge: Option<JudgeTimes>,
+    /// None if this agent must not judge. Then it does not ask judges either.
+    judges: Option<Arc<Judges>>,
 }
 
 /// What is kept of a collection.
@@ -75,14 +75,33 @@ struct Judged {
 
 #[derive(Serialize)]
 struct Fields<'a> {
-    missing: Vec<Missing>,
-    not_gathered: usize,
-    headline: String,
-    state: verdicts::State,
-    verdicts: Vec<Verdict>,
-    starved: Vec<&'a str>,
-    leaving: Vec<&'a str>,
-    leaving_not_listed: usize,
+    #[serde(flatten)]
+    overview: &'a Overview,
+    verdicts: Vec<&'a Verdict>,
+}
+
+/// A judge as `/api/v1/verdicts` names it.
+#[derive(Serialize)]
+struct JudgeOf<'a> {
+    node: &'a str,
+    age_seconds: f64,
+}
+
+/// The answer to `/api/v1/verdicts` that comes from the judges.
+#[derive(Serialize)]
+struct VerdictsOf<'a> {
+    age_seconds: f64,
+    nodes: usize,
+    judges: Vec<JudgeOf<'a>>,
+    #[serde(flatten)]
+    fields: Fields<'a>,
+}
+
+/// The answer to `/api/v1/history`.
+#[derive(Serialize)]
+struct HistoryOf<'a> {
+    judges: Vec<JudgeOf<'a>>,
+    verdicts: &'a [Verdict],
 }
 
 impl MeshRoutes {
@@ -91,7 +110,17 @@ impl MeshRoutes {
     pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>, judge: Option<JudgeTimes>) -> Self {
         let (turn, waiting) = (Arc::new(Semaphore::new(1)), Semaphore::new(COLLECTION_WAITERS_MAX));
         let (judged, pause_until) = (Mutex::new(None), Mutex::new(None));
-        Self(Arc::new(Mesh { app, port, times, turn, pause_until, waiting, judged, domains, judge }))
+        Self(Arc::new(Mesh {
+            judges: judge.map(|times| Arc::new(Judges::new(Arc::clone(&app.view), port, times))),
+            app,
+            port,
+            times,
+            turn,
+            pause_until,
+            waiting,
+            judged,
+            domains,
+        }))
     }
 }
 
@@ -101,9 +130,11 @@ impl Routes for MeshRoutes {
         match path {
             "/" => page::reply(),
             "/api/v1/mesh" => Reply::Later(Box::pin(Arc::clone(mesh).rows())),
-            "/api/v1/verdicts" => match mesh.kept_verdicts() {
-                Some(reply) => reply,
-                None => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
+            "/api/v1/verdicts" => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
+            "/api/v1/history" => Reply::Later(Box::pin(Arc::clone(mesh).history())),
+            judge::PATH => match mesh.judges.as_ref().and_then(|judges| judges.document()) {
+                Some(body) => Reply::Full { status: 200, content_type: JSON, body },
+                None => Reply::text(404, "this agent is not a judge\n"),
             },
             _ => match path.strip_prefix("/api/v1/hour/").and_then(|pair| pair.split_once('/')) {
                 // A peer is one path segment. With more segments, each agent would forward the
@@ -123,10 +154,9 @@ impl Routes for MeshRoutes {
     }
 
     fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        let (mesh, times) = (Arc::clone(&self.0), self.0.judge?);
-        let (view, port) = (Arc::clone(&mesh.app.view), mesh.port);
+        let (mesh, judges) = (Arc::clone(&self.0), self.0.judges.clone()?);
         // Each round is in a box of its own, so that an agent that never judges has none.
-        Some(Box::pin(judge::run(view, port, times, Box::new(move || Box::pin(Arc::clone(&mesh).round())))))
+        Some(Box::pin(judges.run(Box::new(move || Box::pin(Arc::clone(&mesh).round())))))
     }
 }
 
@@ -150,8 +180,18 @@ impl Mesh {
         Reply::Live { content_type: JSON, body: Box::new(WrittenBody::new(rows, writer, reader)) }
     }
 
-    /// Answers `/api/v1/verdicts` with a new judgement.
+    /// Answers `/api/v1/verdicts`: what the judges agree on, or else this agent's own judgement.
     async fn verdicts(self: Arc<Self>) -> Reply {
+        if let Some(agreed) = self.agreed().await {
+            let holding = agreed.verdicts.iter().filter(|verdict| verdict.ended_unix_seconds.is_none());
+            let fields = Fields { overview: &agreed.overview, verdicts: holding.collect() };
+            let judges = judges_of(&agreed);
+            let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
+            return json(&VerdictsOf { age_seconds, nodes: agreed.nodes, judges, fields });
+        }
+        if let Some(reply) = self.kept_verdicts() {
+            return reply;
+        }
         let Some(turn) = self.turn().await else { return busy() };
         // The request that had the turn before may just have judged.
         if let Some(reply) = self.kept_verdicts() {
@@ -159,6 +199,21 @@ impl Mesh {
         }
         turn.work(self.collect_and_judge(FrameWriter::nowhere())).await;
         self.kept_verdicts().unwrap_or_else(busy)
+    }
+
+    /// Answers `/api/v1/history`: the verdicts of the last 24 hours, on which the judges agree.
+    async fn history(self: Arc<Self>) -> Reply {
+        match self.agreed().await {
+            Some(agreed) => json(&HistoryOf { judges: judges_of(&agreed), verdicts: &agreed.verdicts }),
+            None => Reply::text(503, "no judge answers, and only judges keep the past\n"),
+        }
+    }
+
+    async fn agreed(&self) -> Option<Arc<Agreed>> {
+        match &self.judges {
+            Some(judges) => judges.agreed().await,
+            None => None,
+        }
     }
 
     /// Collects and judges as a judge does. It waits for its turn however many requests wait too,
@@ -174,7 +229,7 @@ impl Mesh {
         let age = clock::monotonic().since(judged.at);
         (age < self.times.verdicts.into()).then(|| {
             let body = format!(
-                "{{\"age_seconds\":{:.1},\"nodes\":{},{}\n",
+                "{{\"age_seconds\":{:.1},\"nodes\":{},\"judges\":[],{}\n",
                 age.as_secs_f64(),
                 judged.nodes,
                 &judged.fields[1..]
@@ -191,24 +246,15 @@ impl Mesh {
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
-        let Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed } =
-            verdicts::judge_whole(&matrix);
-        let fields = Fields {
-            missing,
-            not_gathered: further,
-            headline: headline.text,
-            state: headline.state,
-            verdicts,
-            starved,
-            leaving,
-            leaving_not_listed,
-        };
+        let judgement = verdicts::judge_whole(&matrix);
+        let (overview, verdicts, not_listed) = Overview::of(judgement, missing, further);
+        let fields = Fields { overview: &overview, verdicts: verdicts.iter().collect() };
         // Serializing these types cannot fail.
         let json: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
         let nodes = matrix.node_count();
         let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&json) };
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
-        (json, Round { verdicts: fields.verdicts, not_listed: verdicts_not_listed, nodes })
+        (json, Round { overview, verdicts, not_listed, nodes })
     }
 
     /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if
@@ -276,6 +322,20 @@ async fn hour_of(target: Target, path: String, time: Duration) -> Reply {
         }
         Err(error) => Reply::text(502, format!("{}: {error}\n", target.node)),
     }
+}
+
+/// Returns the judges with the age of their last judgement now.
+fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
+    let since = clock::monotonic().since(agreed.at).as_secs_f64();
+    let tenths = |seconds: f64| (seconds * 10.0).round() / 10.0;
+    agreed.judges.iter().map(|(node, judge)| JudgeOf { node, age_seconds: tenths(judge.age_seconds + since) }).collect()
+}
+
+/// Serializing these types cannot fail.
+fn json(value: &impl Serialize) -> Reply {
+    let mut body = serde_json::to_vec(value).unwrap_or_else(|_| b"{}".to_vec());
+    body.push(b'\n');
+    Reply::Full { status: 200, content_type: JSON, body }
 }
 
 fn no_such_source() -> Reply {

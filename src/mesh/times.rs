@@ -22,7 +22,7 @@ pub struct Times {
     /// is cut off. This is shorter than `wait`, so that waiting requests are answered. 300 reports
     /// of 299 peers are 27 MB, so a reader needs 5 MB/s.
     pub reader: Duration,
-    /// How long verdicts are reused before they are computed again.
+    /// How long this agent's own verdicts are reused. Where judges answer, it computes none.
     pub verdicts: Duration,
 }
 
@@ -32,7 +32,7 @@ const AGENT: Times = Times {
     collection: Duration::from_secs(20),
     wait: Duration::from_secs(8),
     reader: Duration::from_secs(5),
-    verdicts: Duration::from_secs(5),
+    verdicts: Duration::from_secs(15),
 };
 
 const _: () = assert!(AGENT.collection.as_secs() + AGENT.wait.as_secs() < RESPONSE_TIME.as_secs());

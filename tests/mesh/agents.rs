@@ -36,12 +36,23 @@ pub enum Answer {
 
 struct Other {
     answer: Answer,
-    /// Its answer to `/api/v1/judge`. An older agent has none.
-    judge: Option<Answer>,
+    claims: Claims,
     questions: Arc<AtomicUsize>,
+    readings: Arc<AtomicUsize>,
     asked: Arc<AtomicUsize>,
     hours: Arc<AtomicUsize>,
     test: ScopeNumber,
+}
+
+/// What another agent says as a judge. An older agent says nothing.
+#[derive(Clone, Default)]
+pub struct Claims {
+    /// Its answer to `/api/v1/judge`.
+    pub judge: Option<Answer>,
+    /// Its answer to `/api/v1/judge/verdicts`.
+    pub document: Option<Answer>,
+    /// It is gone after so many requests for verdicts to all of them.
+    pub ends_after: Option<usize>,
 }
 
 struct Stalling(Option<String>);
@@ -86,14 +97,20 @@ impl Routes for Other {
             Answer::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
             Answer::Trickles(text) => Reply::Live { content_type, body: Box::new(Trickling::new(text.clone())) },
         };
-        match (path, &self.judge) {
+        let is_gone = self.claims.ends_after.is_some_and(|readings| self.readings.load(Ordering::SeqCst) >= readings);
+        match (path, &self.claims) {
+            ("/api/v1/judge" | "/api/v1/judge/verdicts", _) if is_gone => Reply::text(404, "no\n"),
             ("/api/v1/hour/c", _) => Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() },
             ("/api/v1/peers", _) => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
                 reply(&self.answer)
             }
-            ("/api/v1/judge", Some(answer)) => {
+            ("/api/v1/judge", Claims { judge: Some(answer), .. }) => {
                 self.questions.fetch_add(1, Ordering::SeqCst);
+                reply(answer)
+            }
+            ("/api/v1/judge/verdicts", Claims { document: Some(answer), .. }) => {
+                self.readings.fetch_add(1, Ordering::SeqCst);
                 reply(answer)
             }
             _ => Reply::Full { status: 404, content_type, body: b"no\n".to_vec() },
@@ -114,6 +131,7 @@ pub struct Mesh {
     asked: Arc<AtomicUsize>,
     hours: Arc<AtomicUsize>,
     questions: Arc<AtomicUsize>,
+    readings: Arc<AtomicUsize>,
     pub stats: Arc<ServerStats>,
     /// Dropped last. Everything that a test makes of the mesh is dropped before.
     _no_leaks: NoLeaks,
@@ -126,13 +144,15 @@ struct Counters {
     hours: Arc<AtomicUsize>,
     /// Requests that ask whether another agent judges.
     questions: Arc<AtomicUsize>,
+    /// Requests for the verdicts of another judge.
+    readings: Arc<AtomicUsize>,
 }
 
 impl Counters {
     fn other(&self, answer: Answer, test: &NoLeaks) -> Other {
-        let Self { asked, hours, questions } = self;
-        let (asked, hours, questions) = (Arc::clone(asked), Arc::clone(hours), Arc::clone(questions));
-        Other { answer, judge: None, questions, asked, hours, test: test.number() }
+        let [asked, hours, questions, readings] =
+            [&self.asked, &self.hours, &self.questions, &self.readings].map(Arc::clone);
+        Other { answer, claims: Claims::default(), questions, readings, asked, hours, test: test.number() }
     }
 }
 
@@ -187,12 +207,12 @@ impl Mesh {
         Self::with_list(no_leaks, counters, servers, Discovered { peers, ..Discovered::default() }, times)
     }
 
-    /// An agent that may judge, among others with these reports and answers whether they judge.
-    pub fn judging(others: Vec<(String, Answer, Option<Answer>)>, times: JudgeTimes) -> Self {
+    /// An agent that may judge, among others with these reports and what they say as judges.
+    pub fn judging(others: Vec<(String, Answer, Claims)>, times: JudgeTimes) -> Self {
         let no_leaks = NoLeaks::here();
         let (counters, mut servers, mut peers) = (Counters::default(), Vec::new(), Vec::new());
-        for (node, answer, judge) in others {
-            let other = Other { judge, ..counters.other(answer, &no_leaks) };
+        for (node, answer, claims) in others {
+            let other = Other { claims, ..counters.other(answer, &no_leaks) };
             let server = bind().start_with(1, Arc::new(other), generous_limits()).expect("a server");
             peers.push(spec(&node, server.local_addr().port()));
             servers.push(server);
@@ -267,8 +287,8 @@ impl Mesh {
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains, judge), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), generous_limits()).expect("a server");
-        let Counters { asked, hours, questions } = counters;
-        Self { me, _others: servers, asked, hours, questions, stats: served, _no_leaks: no_leaks }
+        let Counters { asked, hours, questions, readings } = counters;
+        Self { me, _others: servers, asked, hours, questions, readings, stats: served, _no_leaks: no_leaks }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -285,6 +305,11 @@ impl Mesh {
     /// The number of reports that were requested.
     pub fn asked(&self) -> usize {
         self.asked.load(Ordering::SeqCst)
+    }
+
+    /// The number of requests for the verdicts of other judges.
+    pub fn readings(&self) -> usize {
+        self.readings.load(Ordering::SeqCst)
     }
 
     /// The number of questions whether another agent judges.

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use kube_canary::discovery::{Ranks, ranks};
 use kube_canary::mesh::JudgeTimes;
-use serde_json::Value;
+use kube_canary::mesh::verdicts;
+use kube_canary::sys::clock;
+use serde_json::{Value, json};
 
-use crate::agents::{Answer, Mesh, peer, row};
+use crate::agents::{Answer, Claims, Mesh, peer, row};
 use crate::http_support::{eventually, get};
 
 /// It begins at its first check, if it must. No time limit can run out.
@@ -21,6 +23,8 @@ fn times() -> JudgeTimes {
         rare_check: Duration::from_millis(20),
         answer: Duration::from_mins(10),
         round: Duration::from_millis(20),
+        copy: Duration::from_millis(20),
+        reuse: Duration::ZERO,
     }
 }
 
@@ -40,11 +44,51 @@ fn judge(protocol: u32, rounds: u32) -> String {
 
 /// A mesh in which three members are better-ranked than the agent and answer as given.
 fn among(answers: [Option<Answer>; 3], times: JudgeTimes) -> Mesh {
-    let others = better(3).into_iter().zip(answers).map(|(node, answer)| {
+    claiming(answers.map(|judge| Claims { judge, ..Claims::default() }), times)
+}
+
+fn claiming(claims: [Claims; 3], times: JudgeTimes) -> Mesh {
+    let others = better(3).into_iter().zip(claims).map(|(node, claims)| {
         let report = Answer::Text(row(&node, &[]));
-        (node, report, answer)
+        (node, report, claims)
     });
     Mesh::judging(others.collect(), times)
+}
+
+/// A verdict of a judge that began and ended so many seconds ago.
+fn verdict(kind: &str, subject: &str, (since, ended): (u64, Option<u64>)) -> Value {
+    let now = clock::realtime().as_secs();
+    let mut verdict = json!({"kind": kind, "subject": subject, "direction": "both", "network": "pod",
+        "confidence": "certain", "severity": "warning", "evidence": format!("{subject} loses"),
+        "summary": format!("{subject} is bad"), "since_unix_seconds": now - since});
+    if let Some(ended) = ended {
+        verdict["ended_unix_seconds"] = (now - ended).into();
+    }
+    let read = serde_json::from_value(verdict.clone()).expect("a verdict");
+    verdict["id"] = verdicts::id(&read).into();
+    verdict
+}
+
+/// A judge with these verdicts, which has judged for 900 s.
+fn judge_with(verdicts: &[Value]) -> Claims {
+    let judge = judge(2, 60).replace("99.5", "900");
+    let document = format!(
+        "{{\"judge\":{judge},{}",
+        &json!({"now_unix_seconds": clock::realtime().as_secs(), "nodes": 4, "verdicts": verdicts,
+        "overview": {"missing": [], "not_gathered": 0, "headline": "All well", "state": "well", "starved": [],
+            "leaving": [], "leaving_not_listed": 0}})
+        .to_string()[1..]
+    );
+    Claims { judge: Some(Answer::Text(judge)), document: Some(Answer::Text(document)), ends_after: None }
+}
+
+fn read(mesh: &Mesh, path: &str) -> Value {
+    let body = get(mesh.address(), path).expect("an answer").body;
+    serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"))
+}
+
+fn subjects(document: &Value) -> Vec<&str> {
+    document["verdicts"].as_array().expect("verdicts").iter().filter_map(|it| it["subject"].as_str()).collect()
 }
 
 fn metrics(mesh: &Mesh) -> String {
@@ -61,7 +105,7 @@ fn a_judge_exports_the_verdicts_that_readers_get() {
         let others = ["a", "b", "c", "me"].into_iter().filter(|other| *other != node);
         let lost = |other: &str| if [node, other].contains(&"c") { 25 } else { 0 };
         let peers: Vec<String> = others.map(|other| peer(other, lost(other))).collect();
-        (node.to_owned(), Answer::Text(row(node, &peers)), None)
+        (node.to_owned(), Answer::Text(row(node, &peers)), Claims::default())
     });
     let mesh = Mesh::judging(reports.into(), times());
     eventually("it has judged", || metrics(&mesh).contains("\nkube_canary_verdict{"));
@@ -78,12 +122,12 @@ fn a_judge_exports_the_verdicts_that_readers_get() {
     assert!(metrics.contains(&expected) && metrics.contains("\nkube_canary_judged_nodes 4\n"), "{metrics}");
     let answer: Value =
         serde_json::from_str(&get(mesh.address(), "/api/v1/judge").expect("an answer").body).expect("JSON");
-    assert!(answer["judges"] == true && answer["protocol"] == 1 && answer["rounds"].as_u64() > Some(0), "{answer}");
+    assert!(answer["judges"] == true && answer["protocol"] == 2 && answer["rounds"].as_u64() > Some(0), "{answer}");
 }
 
 #[test]
 fn three_better_ranked_judges_are_enough() {
-    let mesh = among([(); 3].map(|()| Some(Answer::Text(judge(1, 2)))), times());
+    let mesh = among([(); 3].map(|()| Some(Answer::Text(judge(2, 2)))), times());
     eventually("it has asked three times", || mesh.questions() >= 9);
     let metrics = metrics(&mesh);
     assert!(
@@ -91,26 +135,139 @@ fn three_better_ranked_judges_are_enough() {
         "{metrics}"
     );
     let answer = get(mesh.address(), "/api/v1/judge").expect("an answer").body;
-    assert_eq!(answer, "{\"protocol\":1,\"judges\":false,\"since_seconds\":0.0,\"rounds\":0,\"age_seconds\":0.0}\n");
+    assert_eq!(answer, "{\"protocol\":2,\"judges\":false,\"since_seconds\":0.0,\"rounds\":0,\"age_seconds\":0.0}\n");
     assert_eq!(mesh.asked(), 0, "it collects nothing");
 }
 
 #[test]
 fn an_agent_judges_if_one_of_three_has_no_such_answer_or_a_useless_one() {
-    let long = format!("{}{}", judge(1, 2), " ".repeat(1_000));
+    let long = format!("{}{}", judge(2, 2), " ".repeat(1_000));
     let texts =
-        [judge(2, 9), judge(1, 2).replace("3.5", "-3.5"), judge(1, 2).replace("3.5", "1e3"), "[".repeat(400), long];
+        [judge(3, 9), judge(2, 2).replace("3.5", "-3.5"), judge(2, 2).replace("3.5", "1e3"), "[".repeat(400), long];
     for bad in texts.into_iter().map(|text| Some(Answer::Text(text))).chain([None]) {
-        let good = Some(Answer::Text(judge(1, 2)));
+        let good = Some(Answer::Text(judge(2, 2)));
         wait_until_it_judges(&among([good.clone(), bad, good], times()));
     }
 }
 
 #[test]
 fn a_member_that_never_ends_its_answer_does_not_keep_an_agent_from_judging() {
-    let good = Some(Answer::Text(judge(1, 2)));
-    for bad in [Answer::Stalls(judge(1, 2)), Answer::Trickles(judge(1, 2))] {
+    let good = Some(Answer::Text(judge(2, 2)));
+    for bad in [Answer::Stalls(judge(2, 2)), Answer::Trickles(judge(2, 2))] {
         let times = JudgeTimes { answer: Duration::from_millis(200), ..times() };
         wait_until_it_judges(&among([Some(bad), good.clone(), good.clone()], times));
     }
+}
+
+#[test]
+fn readers_get_what_two_of_three_judges_hold_and_their_past_and_one_that_lies_changes_nothing() {
+    let (link, node) = (verdict("link", "a->b", (300, None)), verdict("node", "c", (600, None)));
+    let past = verdict("zone", "z", (5_000, Some(4_000)));
+    let forged = [verdict("node", "innocent", (900, None)), verdict("zone", "forged", (5_000, Some(4_000)))];
+    let honest = || judge_with(&[node.clone(), link.clone(), past.clone()]);
+    for liar in [judge_with(&forged), judge_with(&[]), Claims { document: Some(Answer::Text("[".into())), ..honest() }]
+    {
+        for place in 0..3 {
+            let claims = std::array::from_fn(|at| if at == place { liar.clone() } else { honest() });
+            let mesh = claiming(claims, times());
+            let now = read(&mesh, "/api/v1/verdicts");
+            assert_eq!(subjects(&now), ["c", "a->b"], "{now}");
+            assert_eq!((&now["headline"], &now["nodes"]), (&"c is bad, and 1 more".into(), &4.into()), "{now}");
+            assert_eq!(now["verdicts"][0]["judges"], 2, "{now}");
+            let past = read(&mesh, "/api/v1/history");
+            assert_eq!(subjects(&past), ["c", "a->b", "z"], "{past}");
+            let ended = &past["verdicts"][2];
+            assert!(ended["ended_unix_seconds"].is_u64() && ended.get("unconfirmed").is_none(), "{ended}");
+            assert_eq!(mesh.asked(), 0, "it collects nothing");
+        }
+    }
+}
+
+#[test]
+fn what_one_judge_says_alone_is_likely_and_its_past_unconfirmed() {
+    let verdicts = [verdict("node", "c", (600, None)), verdict("zone", "z", (5_000, Some(4_000)))];
+    let silent = Claims { document: None, ..judge_with(&[]) };
+    let mesh = claiming([silent.clone(), judge_with(&verdicts), silent], times());
+    let history = read(&mesh, "/api/v1/history");
+    assert_eq!(history["judges"].as_array().map(Vec::len), Some(1), "{history}");
+    let [holds, ended] = [0, 1].map(|at| &history["verdicts"][at]);
+    assert!(holds["confidence"] == "likely" && holds.get("unconfirmed").is_none(), "{holds}");
+    assert!(ended["unconfirmed"] == true, "{ended}");
+}
+
+#[test]
+fn without_a_judge_an_agent_judges_itself_and_has_no_past() {
+    let silent = Claims { document: None, ..judge_with(&[]) };
+    let mesh = claiming([silent.clone(), silent.clone(), silent], times());
+    let own = read(&mesh, "/api/v1/verdicts");
+    assert!(own["judges"] == json!([]) && own["nodes"] == 4 && mesh.asked() == 3, "{own}");
+    let history = get(mesh.address(), "/api/v1/history").expect("an answer");
+    assert_eq!((history.status, history.body.contains("no judge answers")), (503, true), "{}", history.body);
+    let document = get(mesh.address(), "/api/v1/judge/verdicts").expect("an answer");
+    assert_eq!((document.status, document.body.as_str()), (404, "this agent is not a judge\n"));
+}
+
+#[test]
+fn readers_ask_the_judges_once_in_the_time_that_an_answer_is_reused() {
+    let times = JudgeTimes { reuse: Duration::from_mins(10), copy: Duration::from_mins(10), ..times() };
+    let mesh = claiming([(); 3].map(|()| judge_with(&[])), times);
+    for _ in 0..20 {
+        read(&mesh, "/api/v1/verdicts");
+        read(&mesh, "/api/v1/history");
+    }
+    assert_eq!(mesh.readings(), 3);
+}
+
+#[test]
+fn a_judge_whose_answer_does_not_end_costs_its_time_once() {
+    let times = JudgeTimes { answer: Duration::from_millis(200), copy: Duration::from_mins(10), ..times() };
+    let verdicts = [verdict("node", "c", (600, None))];
+    let stalls = Claims { document: Some(Answer::Stalls("{".into())), ..judge_with(&[]) };
+    let mesh = claiming([stalls, judge_with(&verdicts), judge_with(&verdicts)], times);
+    for _ in 0..3 {
+        assert_eq!(subjects(&read(&mesh, "/api/v1/verdicts")), ["c"]);
+    }
+}
+
+#[test]
+fn a_new_judge_takes_over_the_past_on_which_the_others_agree_and_names_the_one_that_lies() {
+    let past = verdict("zone", "z", (5_000, Some(4_000)));
+    let (lie, forged) = (verdict("node", "innocent", (300, None)), verdict("zone", "forged", (5_000, Some(4_000))));
+    let [honest, liar] = [judge_with(std::slice::from_ref(&past)), judge_with(&[past, lie, forged])];
+    // The third does not judge, so this agent does.
+    let mesh = claiming([honest, liar, Claims::default()], times());
+    let name = better(2).remove(1);
+    eventually("the liar is suspect", || {
+        let document = get(mesh.address(), "/api/v1/judge/verdicts").expect("an answer");
+        document.status == 200 && document.body.contains("agent_suspect")
+    });
+    let document = read(&mesh, "/api/v1/judge/verdicts");
+    assert_eq!(subjects(&document), [name.as_str(), "z"], "{document}");
+    let suspect = &document["verdicts"][0];
+    let evidence = suspect["evidence"].as_str().expect("a sentence");
+    assert!(evidence.ends_with("reports what the two others do not find: node innocent"), "{evidence}");
+    assert!(
+        metrics(&mesh)
+            .contains(&format!("kind=\"agent_suspect\",network=\"pod\",protocol=\"all\",subject=\"{name}\"}} 1"))
+    );
+}
+
+#[test]
+fn a_member_that_replaces_judges_has_the_past_that_they_had() {
+    let verdicts = [verdict("node", "c", (600, None)), verdict("zone", "z", (5_000, Some(4_000)))];
+    // All three are gone at once, after it has copied what they hold.
+    let mesh = claiming([(); 3].map(|()| Claims { ends_after: Some(9), ..judge_with(&verdicts) }), times());
+    eventually("it judges", || get(mesh.address(), "/api/v1/judge/verdicts").expect("an answer").status == 200);
+    let ended = |document: &Value| {
+        document["verdicts"]
+            .as_array()
+            .map_or(0, |it| it.iter().filter(|it| it.get("ended_unix_seconds").is_some()).count())
+    };
+    eventually("what they held and it does not find has ended", || ended(&read(&mesh, "/api/v1/judge/verdicts")) == 2);
+    let document = read(&mesh, "/api/v1/judge/verdicts");
+    assert_eq!(subjects(&document), ["c", "z"], "{document}");
+    assert!(
+        document["verdicts"].as_array().expect("verdicts").iter().all(|it| it.get("unconfirmed").is_none()),
+        "{document}"
+    );
 }

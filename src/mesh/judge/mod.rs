@@ -1,39 +1,61 @@
-//! The judges of the mesh: which agents they are, and what they keep (docs/adr/0025).
+//! The judges of the mesh: which agents they are, what they keep, and what they agree on
+//! (docs/adr/0025).
 //!
+//! ```text
+//!  role ──► round: collect, judge ──► table ──► metrics, /api/v1/judge/verdicts
+//!                                       ▲                      │
+//!                   suspects, past ─────┴── quorum ◄───────────┤ of the other judges
+//!                                             │
+//!                                             └──► /api/v1/verdicts, /api/v1/history
+//! ```
 //! It runs beside the requests of one HTTP worker, where collections for readers run too. So it
-//! needs no thread, and probes do not wait for it. One connection at a time asks whether
-//! better-ranked members judge ([`role`]). A judge collects and judges every 15 s, and publishes
-//! the verdicts as metrics ([`table`]).
+//! needs no thread, and probes do not wait for it.
+//! - [`role`]: whether this agent judges. One connection at a time asks whether better-ranked
+//!   members judge.
+//! - [`table`]: the verdicts that hold, and those of the last 24 hours.
+//! - [`document`]: what a judge tells others. [`ask`]: how they ask for it.
+//! - [`quorum`]: what the judges agree on. [`suspects`]: which of them differs.
 //!
 //! Answers of other members are not trusted. A member that claims to judge takes one place of
-//! three, as if it judged. Its answer is bounded in bytes and time.
+//! three, as if it judged. Its answer is bounded in bytes and time, and counts for nothing that no
+//! other judge says.
 
+mod ask;
+mod document;
+mod quorum;
 mod role;
+mod suspects;
 mod table;
 mod times;
 
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use self::role::{Change, ROUNDS_PROVEN, Role, Seen};
+use self::document::{Held, Said};
+use self::role::{Change, JUDGES, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
+use self::suspects::Suspects;
 use self::table::Table;
 use super::verdicts::Verdict;
 use crate::exposition::{Judged, View};
 use crate::http::client;
-use crate::peers::Ranked;
+use crate::peers::{Ranked, Roster};
 use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::clock;
 use crate::units::Nanos;
 
+pub use document::{Overview, PATH};
 pub use times::JudgeTimes;
 
 /// The result of a collection that was judged.
 #[derive(Debug)]
 pub struct Round {
+    /// What it says beside the verdicts.
+    pub overview: Overview,
     /// The verdicts, the gravest first.
     pub verdicts: Vec<Verdict>,
     /// Number of further verdicts.
@@ -45,9 +67,238 @@ pub struct Round {
 /// A collection and its judgement, which run when they are awaited.
 pub type Rounds = dyn Fn() -> Pin<Box<dyn Future<Output = Round>>>;
 
+/// What the judges agree on, for readers.
+#[derive(Debug)]
+pub struct Agreed {
+    /// When they were asked.
+    pub at: Nanos,
+    /// The judges, the best-ranked first: at least one.
+    pub judges: Vec<(Box<str>, JudgeAnswer)>,
+    /// Number of nodes that were judged.
+    pub nodes: usize,
+    /// What they say beside the verdicts.
+    pub overview: Overview,
+    /// The verdicts that hold, the gravest first, and then those that have ended.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Agreed {
+    fn of(at: Nanos, said: &[Said]) -> Self {
+        let verdicts = quorum::agreed(said);
+        Self {
+            at,
+            judges: said.iter().map(|said| (said.node.clone(), said.judge)).collect(),
+            nodes: quorum::nodes(said),
+            overview: quorum::overview(said, &verdicts),
+            verdicts,
+        }
+    }
+}
+
+/// What the judges agreed on when a reader asked last, and when. None if none answered.
+#[derive(Clone)]
+struct Kept {
+    at: Nanos,
+    agreed: Option<Arc<Agreed>>,
+}
+
+/// The judges as this agent sees them, and its own part if it is one of them.
+pub struct Judges {
+    view: Arc<View>,
+    /// Port of members whose port discovery does not give.
+    port: u16,
+    times: JudgeTimes,
+    /// The text of this agent's document, if it is a judge and has judged.
+    own: Mutex<Option<Arc<str>>>,
+    kept: Mutex<Option<Kept>>,
+    /// One reader asks at a time, and the others take its answer. The names are those of the judges
+    /// that answered last.
+    asking: Semaphore,
+    known: Mutex<Vec<Box<str>>>,
+}
+
+impl Judges {
+    /// Makes the judges as an agent sees them that has just started. `port` is that of members
+    /// whose port discovery does not give.
+    pub fn new(view: Arc<View>, port: u16, times: JudgeTimes) -> Self {
+        let (own, kept, known) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
+        Self { view, port, times, own, kept, asking: Semaphore::const_new(1), known }
+    }
+
+    /// Returns this agent's document. None if it is not a judge, or has not judged yet.
+    pub fn document(&self) -> Option<Vec<u8>> {
+        let held = lock(&self.own).clone()?;
+        let judge = self.view.judging.answer(clock::monotonic());
+        judge.judges.then(|| document::whole(&judge, &held))
+    }
+
+    fn own(&self) -> Option<Said> {
+        document::read(&self.view.node, &self.document()?, clock::realtime().as_secs())
+    }
+
+    /// Returns what is kept, if it is not too old.
+    fn kept(&self) -> Option<Kept> {
+        lock(&self.kept).clone().filter(|kept| clock::monotonic().since(kept.at) < self.times.reuse.into())
+    }
+
+    /// Returns what the judges agree on. None if no judge answers.
+    pub async fn agreed(&self) -> Option<Arc<Agreed>> {
+        if let Some(kept) = self.kept() {
+            return kept.agreed;
+        }
+        // The semaphore is never closed.
+        let _asking = self.asking.acquire().await;
+        if let Some(kept) = self.kept() {
+            return kept.agreed;
+        }
+        let said = self.said().await;
+        let now = clock::monotonic();
+        let agreed = (!said.is_empty()).then(|| Arc::new(Agreed::of(now, &said)));
+        *lock(&self.kept) = Some(Kept { at: now, agreed: agreed.clone() });
+        agreed
+    }
+
+    /// Returns what three judges say, this agent among them if it is one.
+    async fn said(&self) -> Vec<Said> {
+        let own = self.own();
+        let mut said = self.others(JUDGES - usize::from(own.is_some())).await;
+        if let Some(own) = own {
+            // By rank, as all others have it.
+            let roster = self.roster();
+            let better = roster.ranks().better().unwrap_or_default();
+            let place = said.iter().filter(|said| better.iter().any(|member| member.node == said.node)).count();
+            said.insert(place, own);
+        }
+        said
+    }
+
+    async fn others(&self, wanted: usize) -> Vec<Said> {
+        let mut known = lock(&self.known).clone();
+        let roster = self.roster();
+        let said = ask::judges(roster.ranks().others(), self.port, self.times.answer, wanted, &mut known).await;
+        *lock(&self.known) = known;
+        said
+    }
+
+    fn roster(&self) -> Arc<Roster> {
+        Arc::clone(self.view.directory.read().unwrap_or_else(PoisonError::into_inner).roster())
+    }
+
+    /// Judges as long as it is this agent's turn, and keeps what the judges hold if it is one of
+    /// the next.
+    pub async fn run(self: Arc<Self>, rounds: Box<Rounds>) {
+        let times = self.times;
+        let (mut role, mut term) = (Role::new(times), None);
+        let mut table = Table::default();
+        let mut next_check = clock::monotonic().plus(times.check.into());
+        let mut next_copy = clock::monotonic().plus(times.copy.into());
+        loop {
+            let wake = term.as_ref().map_or(next_check, |term: &Term| next_check.min(term.next_round));
+            sleep(wake.since(clock::monotonic()).into()).await;
+            if next_check <= clock::monotonic() {
+                let seen = self.look(&role).await;
+                let now = clock::monotonic();
+                match role.checked(seen, now) {
+                    Some(Change::Begins) => {
+                        let rank = seen.better.unwrap_or(0) + 1;
+                        log::info!("{}: judges the mesh, as member {rank} by rank", self.view.node);
+                        let new = Term::new(now);
+                        self.view.judging.publish(Some(new.published.clone()));
+                        term = Some(new);
+                    }
+                    Some(Change::Ends) => {
+                        log::info!("{}: no longer judges the mesh", self.view.node);
+                        *lock(&self.own) = None;
+                        self.view.judging.publish(None);
+                        (term, next_copy) = (None, now);
+                    }
+                    None => {}
+                }
+                next_check = role.next_check(seen, now);
+                if term.is_none() && next_copy <= now && seen.better.is_some_and(|better| better < RANKS_FIRST) {
+                    // In a box of its own, as below.
+                    Box::pin(self.copy(&mut table)).await;
+                    next_copy = clock::monotonic().plus(times.copy.into());
+                }
+            }
+            if let Some(term) = &mut term
+                && let begun = clock::monotonic()
+                && term.next_round <= begun
+            {
+                let round = rounds().await;
+                // In a box of its own, so that agents that never judge have none.
+                Box::pin(self.judged(term, &mut table, round)).await;
+                term.next_round = begun.plus(times.round.into());
+            }
+        }
+    }
+
+    /// Asks better-ranked members whether they judge.
+    async fn look(&self, role: &Role) -> Seen {
+        let roster = self.roster();
+        let better = roster.ranks().better();
+        match better {
+            // In a box of its own, so that agents that need not ask have none.
+            Some(better) if better.len() >= JUDGES => Box::pin(self.ask(role, better)).await,
+            // Fewer are not enough, whatever they answer.
+            _ => Seen { better: better.map(<[Ranked]>::len), ..Seen::default() },
+        }
+    }
+
+    /// Asks better-ranked members whether they judge, one after the other, until the answers
+    /// decide.
+    async fn ask(&self, role: &Role, better: &[Ranked]) -> Seen {
+        let mut seen = Seen { better: Some(better.len()), ..Seen::default() };
+        for member in better {
+            if role.is_decided(seen.judges, seen.proven) {
+                break;
+            }
+            let address = SocketAddr::new(member.address, member.http_port.unwrap_or(self.port));
+            let answer = match client::get(address, JUDGE_PATH, JUDGE_BYTES_MAX, self.times.answer).await {
+                Ok(body) => JudgeAnswer::read(&body).filter(JudgeAnswer::counts),
+                Err(error) => {
+                    log::debug!("{} does not say whether it judges: {error}", member.node);
+                    None
+                }
+            };
+            if let Some(answer) = answer {
+                seen.judges += 1;
+                seen.proven += usize::from(answer.rounds >= ROUNDS_PROVEN);
+            }
+        }
+        seen
+    }
+
+    /// Keeps what the judges hold, in case this agent has to replace one. One judge alone may be
+    /// wrong, so it replaces nothing that several said before.
+    async fn copy(&self, table: &mut Table) {
+        let said = self.others(JUDGES).await;
+        if said.len() >= 2 || table.is_empty() {
+            table.copy(&quorum::agreed(&said), clock::realtime().as_secs());
+        }
+    }
+
+    /// Takes a judgement, compares it with those of the other judges, and publishes it.
+    async fn judged(&self, term: &mut Term, table: &mut Table, round: Round) {
+        let others = self.others(JUDGES - 1).await;
+        let Round { overview, mut verdicts, not_listed, nodes } = round;
+        let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
+        if let Some(own) = self.own() {
+            verdicts.extend(term.suspects.judged(&own, &others));
+        }
+        table.judged(&verdicts, not_listed, now_unix_seconds);
+        // After the judgement, so that verdicts that others have held for longer begin as there.
+        table.take_over(quorum::agreed(&others), now_unix_seconds);
+        let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };
+        *lock(&self.own) = Some(held.text().into());
+        term.judged(table, nodes, now, now_unix_seconds);
+        self.view.judging.publish(Some(term.published.clone()));
+    }
+}
+
 /// What a judge has done since it began.
 struct Term {
-    table: Table,
+    suspects: Suspects,
     published: Judged,
     next_round: Nanos,
 }
@@ -55,89 +306,16 @@ struct Term {
 impl Term {
     fn new(now: Nanos) -> Self {
         let published = Judged { since: now, at: now, ..Judged::default() };
-        Self { table: Table::default(), published, next_round: now }
+        Self { suspects: Suspects::default(), published, next_round: now }
     }
 
-    fn judged(&mut self, round: &Round, now: Nanos) {
-        self.table.judged(&round.verdicts, round.not_listed, now, clock::realtime().as_secs());
+    fn judged(&mut self, table: &Table, nodes: usize, now: Nanos, now_unix_seconds: u64) {
         let Judged { since, rounds, .. } = self.published;
-        self.published = Judged {
-            since,
-            rounds: rounds.saturating_add(1),
-            at: now,
-            nodes: round.nodes,
-            verdicts: self.table.series(),
-            dropped: self.table.dropped(),
-        };
+        let (verdicts, dropped) = (table.series(now_unix_seconds), table.dropped());
+        self.published = Judged { since, rounds: rounds.saturating_add(1), at: now, nodes, verdicts, dropped };
     }
 }
 
-/// Judges as long as it is this agent's turn. `port` is that of members whose port discovery does
-/// not give.
-pub async fn run(view: Arc<View>, port: u16, times: JudgeTimes, rounds: Box<Rounds>) {
-    let (mut role, mut term) = (Role::new(times), None);
-    let mut next_check = clock::monotonic().plus(times.check.into());
-    loop {
-        let wake = term.as_ref().map_or(next_check, |term: &Term| next_check.min(term.next_round));
-        sleep(wake.since(clock::monotonic()).into()).await;
-        if next_check <= clock::monotonic() {
-            let roster = Arc::clone(view.directory.read().unwrap_or_else(PoisonError::into_inner).roster());
-            let better = roster.ranks().better();
-            let seen = match better {
-                // In a box of its own, so that agents that need not ask have none.
-                Some(better) if better.len() >= role::JUDGES => Box::pin(ask(&role, better, port, &times)).await,
-                // Fewer are not enough, whatever they answer.
-                _ => Seen { better: better.map(<[Ranked]>::len), ..Seen::default() },
-            };
-            let now = clock::monotonic();
-            match role.checked(seen, now) {
-                Some(Change::Begins) => {
-                    let rank = seen.better.unwrap_or(0) + 1;
-                    log::info!("{}: judges the mesh, as member {rank} by rank", view.node);
-                    let new = Term::new(now);
-                    view.judging.publish(Some(new.published.clone()));
-                    term = Some(new);
-                }
-                Some(Change::Ends) => {
-                    log::info!("{}: no longer judges the mesh", view.node);
-                    view.judging.publish(None);
-                    term = None;
-                }
-                None => {}
-            }
-            next_check = role.next_check(seen, now);
-        }
-        if let Some(term) = &mut term
-            && let begun = clock::monotonic()
-            && term.next_round <= begun
-        {
-            let round = rounds().await;
-            term.judged(&round, clock::monotonic());
-            view.judging.publish(Some(term.published.clone()));
-            term.next_round = begun.plus(times.round.into());
-        }
-    }
-}
-
-/// Asks better-ranked members whether they judge, one after the other, until the answers decide.
-async fn ask(role: &Role, better: &[Ranked], port: u16, times: &JudgeTimes) -> Seen {
-    let mut seen = Seen { better: Some(better.len()), ..Seen::default() };
-    for member in better {
-        if role.is_decided(seen.judges, seen.proven) {
-            break;
-        }
-        let address = SocketAddr::new(member.address, member.http_port.unwrap_or(port));
-        let answer = match client::get(address, JUDGE_PATH, JUDGE_BYTES_MAX, times.answer).await {
-            Ok(body) => JudgeAnswer::read(&body).filter(JudgeAnswer::counts),
-            Err(error) => {
-                log::debug!("{} does not say whether it judges: {error}", member.node);
-                None
-            }
-        };
-        if let Some(answer) = answer {
-            seen.judges += 1;
-            seen.proven += usize::from(answer.rounds >= ROUNDS_PROVEN);
-        }
-    }
-    seen
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

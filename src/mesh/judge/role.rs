@@ -24,7 +24,7 @@ use crate::units::Nanos;
 pub const JUDGES: usize = 3;
 /// Ranks that check from the start. They replace the judges. Ranks beyond them look rarely while
 /// there are three judges, so that these are not asked by all.
-const RANKS_FIRST: usize = 8;
+pub const RANKS_FIRST: usize = 8;
 /// Judgements after which a better-ranked judge is trusted to stay.
 pub const ROUNDS_PROVEN: u32 = 2;
 

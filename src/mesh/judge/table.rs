@@ -1,21 +1,31 @@
-//! The verdicts of a judge over time: which hold, and which have ended. No clock.
+//! The verdicts of a judge over time: which hold, and which have ended in the last 24 hours. No
+//! clock.
 //!
 //! A verdict ends only if two judgements in a row lack it. Evidence at the edge of a threshold is
 //! there in one judgement and not in the next. Its series would blink, and so would the alert. An
-//! ended verdict stays for ten minutes, so that a scraper that fails for some minutes sees its end.
+//! ended verdict is exported for ten minutes, so that a scraper that fails for some minutes sees
+//! its end.
+//!
+//! The past is bounded in number and bytes. A link that fails every minute must not push out what
+//! happened in the night, so the oldest one of the most frequent verdict makes room.
 
+use std::collections::BTreeMap;
+
+use super::quorum::is_same;
 use crate::exposition::VerdictSeries;
-use crate::limits::MESH_VERDICTS_MAX;
+use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{self, Verdict};
 use crate::report::Method;
-use crate::units::Nanos;
 
 /// Judgements in a row that must lack a verdict before it ends.
 const LACKED: u8 = 2;
+/// How long an ended verdict is exported.
+const EXPORTED_SECONDS: u64 = 600;
 /// How long an ended verdict is kept.
-const ENDED_KEPT: Nanos = Nanos::from_millis(600_000);
+const KEPT_SECONDS: u64 = 24 * 3_600;
 
-/// The verdicts of a judge, at most [`MESH_VERDICTS_MAX`], 250 bytes each.
+/// The verdicts of a judge: at most [`MESH_VERDICTS_MAX`] that hold, and [`JUDGE_PAST_MAX`] that
+/// have ended.
 #[derive(Debug, Default)]
 pub struct Table {
     entries: Vec<Entry>,
@@ -24,63 +34,186 @@ pub struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    series: VerdictSeries,
+    /// Its ends are in the order of their names. If it has ended, it has neither members nor a
+    /// summary.
+    verdict: Verdict,
     /// Judgements in a row that lacked it.
     lacked: u8,
-    /// When it ended, if it did.
-    ended: Option<Nanos>,
+    /// Its place in the last judgement that had it. The gravest verdict is the first.
+    place: usize,
+    /// The sentence with the strongest evidence, and its weight. The last sentence before the end
+    /// is about a minute that was mostly well.
+    strongest: (f64, String),
+}
+
+impl Entry {
+    fn new(verdict: &Verdict, place: usize, since: Option<u64>) -> Self {
+        let (subject, direction) = verdicts::in_order(verdict);
+        let subject = subject.into_owned();
+        let verdict = Verdict { subject, direction, since_unix_seconds: since, judges: None, ..verdict.clone() };
+        let strongest = (verdict.weight, verdict.evidence.clone());
+        Self { verdict, lacked: 0, place, strongest }
+    }
+
+    /// Returns the entry after a further judgement that has the verdict.
+    fn next(&mut self, verdict: &Verdict, place: usize) -> Self {
+        // The first time that was found stays. Later windows no longer reach back to it.
+        let next = Self::new(verdict, place, self.verdict.since_unix_seconds);
+        let strongest = std::mem::take(&mut self.strongest);
+        if strongest.0 > next.strongest.0 { Self { strongest, ..next } } else { next }
+    }
+
+    const fn holds(&self) -> bool {
+        self.verdict.ended_unix_seconds.is_none()
+    }
+
+    fn end(&mut self, unix_seconds: u64) {
+        let Verdict { ended_unix_seconds, members, summary, evidence, .. } = &mut self.verdict;
+        (*ended_unix_seconds, *members, *summary) = (Some(unix_seconds), Vec::new(), String::new());
+        *evidence = std::mem::take(&mut self.strongest.1);
+    }
+
+    const fn bytes(&self) -> usize {
+        let Verdict { id, subject, evidence, .. } = &self.verdict;
+        size_of::<Self>() + id.len() + subject.len() + evidence.len()
+    }
+
+    fn series(&self) -> VerdictSeries {
+        let Verdict { id, kind, subject, direction, network, protocol, since_unix_seconds, .. } = &self.verdict;
+        VerdictSeries {
+            id: id.clone(),
+            kind: kind.label(),
+            subject: subject.clone(),
+            direction: direction.label(),
+            network: network.label(),
+            protocol: protocol.map_or("all", Method::label),
+            since_unix_seconds: since_unix_seconds.unwrap_or(0),
+            holds: self.holds(),
+        }
+    }
 }
 
 impl Table {
     /// Takes a judgement: its verdicts, the gravest first, and how many more there were. A verdict
     /// of unknown age has begun now.
-    pub fn judged(&mut self, verdicts: &[Verdict], not_listed: usize, now: Nanos, now_unix_seconds: u64) {
+    pub fn judged(&mut self, verdicts: &[Verdict], not_listed: usize, now_unix_seconds: u64) {
         self.dropped = not_listed;
-        for entry in &mut self.entries {
+        for entry in self.entries.iter_mut().filter(|entry| entry.holds()) {
             entry.lacked = entry.lacked.saturating_add(1);
         }
-        for verdict in verdicts {
-            self.holds(verdict, now_unix_seconds);
-        }
-        for entry in self.entries.iter_mut().filter(|entry| entry.lacked >= LACKED && entry.ended.is_none()) {
-            (entry.ended, entry.series.holds) = (Some(now), false);
-        }
-        self.entries.retain(|entry| entry.ended.is_none_or(|ended| now.since(ended) < ENDED_KEPT));
-    }
-
-    fn holds(&mut self, verdict: &Verdict, now_unix_seconds: u64) {
-        let known = self.entries.iter_mut().find(|entry| entry.series.id == verdict.id);
-        let since = known.as_ref().filter(|entry| entry.series.holds).map(|entry| entry.series.since_unix_seconds);
-        let (subject, direction) = verdicts::in_order(verdict);
-        let series = VerdictSeries {
-            id: verdict.id.clone(),
-            kind: verdict.kind.label(),
-            subject: subject.into_owned(),
-            direction: direction.label(),
-            network: verdict.network.label(),
-            protocol: verdict.protocol.map_or("all", Method::label),
-            // The first time that was found stays. Later windows no longer reach back to it.
-            since_unix_seconds: since.or(verdict.since_unix_seconds).unwrap_or(now_unix_seconds),
-            holds: true,
-        };
-        let entry = Entry { series, lacked: 0, ended: None };
-        if let Some(known) = known {
-            // Slow and losing links share an id, and the graver verdict comes first.
-            if known.lacked > 0 {
-                *known = entry;
+        for (place, verdict) in verdicts.iter().enumerate() {
+            let holding = self.entries.iter_mut().filter(|entry| entry.holds());
+            let count = holding.count();
+            let known = self.entries.iter_mut().find(|entry| entry.holds() && entry.verdict.id == verdict.id);
+            match known {
+                // Slow and losing links share an id, and the graver verdict comes first.
+                Some(known) if known.lacked == 0 => {}
+                Some(known) => *known = known.next(verdict, place),
+                None if count < MESH_VERDICTS_MAX => {
+                    let since = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
+                    self.entries.push(Entry::new(verdict, place, Some(since)));
+                }
+                None => self.dropped += 1,
             }
-        } else if self.entries.len() < MESH_VERDICTS_MAX {
+        }
+        for entry in self.entries.iter_mut().filter(|entry| entry.holds() && entry.lacked >= LACKED) {
+            entry.end(now_unix_seconds);
+        }
+        self.forget(now_unix_seconds);
+    }
+
+    /// Takes over what other judges agree on: verdicts that have ended and are not known here, and
+    /// earlier beginnings of those that hold here.
+    pub fn take_over(&mut self, agreed: Vec<Verdict>, now_unix_seconds: u64) {
+        for theirs in agreed {
+            let known = self.entries.iter_mut().find(|entry| is_same(&entry.verdict, &theirs));
+            match known {
+                Some(Entry { verdict: ours, .. }) => {
+                    ours.unconfirmed &= theirs.unconfirmed;
+                    if ours.ended_unix_seconds.is_none() && theirs.judges >= Some(2) {
+                        let since = ours.since_unix_seconds.into_iter().chain(theirs.since_unix_seconds).min();
+                        ours.since_unix_seconds = since;
+                    }
+                }
+                None => self.add_past(&theirs),
+            }
+        }
+        self.forget(now_unix_seconds);
+    }
+
+    fn add_past(&mut self, verdict: &Verdict) {
+        if let Some(ended) = verdict.ended_unix_seconds {
+            let mut entry = Entry::new(verdict, 0, verdict.since_unix_seconds);
+            entry.end(ended);
             self.entries.push(entry);
-        } else if let Some(oldest) = self.entries.iter_mut().filter(|it| it.ended.is_some()).min_by_key(|it| it.ended) {
-            *oldest = entry;
-        } else {
-            self.dropped += 1;
         }
     }
 
-    /// Returns the series of all verdicts.
-    pub fn series(&self) -> Vec<VerdictSeries> {
-        self.entries.iter().map(|entry| entry.series.clone()).collect()
+    /// Replaces everything by what judges agree on, as an agent does that does not judge itself.
+    pub fn copy(&mut self, agreed: &[Verdict], now_unix_seconds: u64) {
+        self.entries.clear();
+        for (place, verdict) in agreed.iter().enumerate() {
+            match verdict.ended_unix_seconds {
+                None if place < MESH_VERDICTS_MAX => {
+                    self.entries.push(Entry::new(verdict, place, verdict.since_unix_seconds));
+                }
+                None => {}
+                Some(_) => self.add_past(verdict),
+            }
+        }
+        self.forget(now_unix_seconds);
+    }
+
+    /// Whether nothing is kept.
+    pub const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Drops ended verdicts that are too old, or too many.
+    fn forget(&mut self, now_unix_seconds: u64) {
+        let oldest = now_unix_seconds.saturating_sub(KEPT_SECONDS);
+        self.entries.retain(|entry| entry.verdict.ended_unix_seconds.is_none_or(|ended| ended >= oldest));
+        loop {
+            let past = || self.entries.iter().enumerate().filter(|(_, entry)| !entry.holds());
+            let bytes: usize = past().map(|(_, entry)| entry.bytes()).sum();
+            if past().count() <= JUDGE_PAST_MAX && bytes <= JUDGE_PAST_BYTES_MAX {
+                break;
+            }
+            let mut times = BTreeMap::<&str, usize>::new();
+            past().for_each(|(_, entry)| *times.entry(&entry.verdict.id).or_default() += 1);
+            let most = times.values().copied().max().unwrap_or(0);
+            let often = past().filter(|(_, entry)| times.get(&*entry.verdict.id) == Some(&most));
+            let Some((first, _)) = often.min_by_key(|(_, entry)| entry.verdict.ended_unix_seconds) else { break };
+            self.entries.remove(first);
+        }
+    }
+
+    /// Returns the series of the verdicts that hold, and of those that have just ended.
+    pub fn series(&self, now_unix_seconds: u64) -> Vec<VerdictSeries> {
+        let mut entries: Vec<&Entry> = self.entries.iter().collect();
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.verdict.ended_unix_seconds.unwrap_or(u64::MAX)));
+        let is_shown = |entry: &&Entry| {
+            let ended = entry.verdict.ended_unix_seconds;
+            ended.is_none_or(|ended| ended.saturating_add(EXPORTED_SECONDS) > now_unix_seconds)
+        };
+        let mut shown: Vec<VerdictSeries> = Vec::new();
+        for entry in entries.into_iter().filter(is_shown) {
+            // Of a verdict that returns, the last time counts.
+            if shown.len() < MESH_VERDICTS_MAX && shown.iter().all(|other| other.id != entry.verdict.id) {
+                shown.push(entry.series());
+            }
+        }
+        shown
+    }
+
+    /// Returns all verdicts: those that hold, the gravest first, and then those that have ended,
+    /// the last one first.
+    pub fn verdicts(&self) -> Vec<Verdict> {
+        let mut entries: Vec<&Entry> = self.entries.iter().collect();
+        entries.sort_by_key(|entry| {
+            (std::cmp::Reverse(entry.verdict.ended_unix_seconds.unwrap_or(u64::MAX)), entry.place)
+        });
+        entries.into_iter().map(|entry| entry.verdict.clone()).collect()
     }
 
     /// Returns how many verdicts of the last judgement have no place.
@@ -91,31 +224,40 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use super::super::document::tests::verdict as of_kind;
     use super::*;
+    use crate::mesh::verdicts::Direction;
 
     fn verdict(node: usize, since: Option<u64>) -> Verdict {
-        let value = serde_json::json!({"id": format!("{node:016x}"), "kind": "node", "subject": format!("n{node}"),
-            "direction": "both", "network": "pod", "evidence": "", "since_unix_seconds": since});
-        serde_json::from_value(value).unwrap()
+        Verdict { since_unix_seconds: since, ..of_kind("node", &format!("n{node}")) }
     }
 
-    fn at(round: u64) -> Nanos {
-        Nanos::from_millis(round * 15_000)
+    const fn at(round: u64) -> u64 {
+        1_000 + round * 15
     }
 
     /// The subjects and whether each holds, after judgements of these nodes, one every 15 s.
     fn after(table: &mut Table, rounds: std::ops::Range<u64>, nodes: &[usize]) -> Vec<(String, bool)> {
         let verdicts: Vec<Verdict> = nodes.iter().map(|node| verdict(*node, None)).collect();
-        rounds.for_each(|round| table.judged(&verdicts, 0, at(round), 1_000 + round * 15));
-        table.series().into_iter().map(|it| (it.subject, it.holds)).collect()
+        let end = at(rounds.end - 1);
+        rounds.for_each(|round| table.judged(&verdicts, 0, at(round)));
+        let mut series: Vec<_> = table.series(end).into_iter().map(|it| (it.subject, it.holds)).collect();
+        series.sort();
+        series
     }
 
     fn of(node: &str, holds: bool) -> (String, bool) {
         (node.to_owned(), holds)
     }
 
+    /// Verdicts that have ended, as other judges agree on them.
+    fn past(nodes: impl Iterator<Item = usize>, end: u64) -> Vec<Verdict> {
+        let ended = |node| Verdict { ended_unix_seconds: Some(end), judges: Some(2), ..verdict(node, Some(end - 100)) };
+        nodes.map(ended).collect()
+    }
+
     #[test]
-    fn a_verdict_ends_after_two_judgements_without_it_and_is_kept_for_ten_minutes() {
+    fn a_verdict_ends_after_two_judgements_without_it_and_is_exported_for_ten_minutes() {
         let mut table = Table::default();
         assert_eq!(after(&mut table, 1..3, &[1, 2]), [of("n1", true), of("n2", true)]);
         assert_eq!(after(&mut table, 3..4, &[2]), [of("n1", true), of("n2", true)], "one is not enough");
@@ -123,26 +265,34 @@ mod tests {
         assert_eq!(after(&mut table, 5..7, &[2]), [of("n1", false), of("n2", true)]);
         assert_eq!(after(&mut table, 7..46, &[2]), [of("n1", false), of("n2", true)]);
         assert_eq!(after(&mut table, 46..47, &[2]), [of("n2", true)]);
+        let kept: Vec<_> = table.verdicts().into_iter().map(|it| (it.subject, it.ended_unix_seconds)).collect();
+        assert_eq!(kept, [("n2".to_owned(), None), ("n1".to_owned(), Some(at(6)))]);
+        table.judged(&[], 0, at(6) + KEPT_SECONDS);
+        assert_eq!(table.verdicts().len(), 2);
+        table.judged(&[], 0, at(6) + KEPT_SECONDS + 1);
+        assert_eq!(table.verdicts().len(), 1);
     }
 
     #[test]
     fn a_verdict_that_holds_keeps_its_beginning_and_one_that_returns_has_a_new_one() {
         let mut table = Table::default();
-        let since = |table: &Table| table.series()[0].since_unix_seconds;
-        table.judged(&[verdict(1, Some(900))], 0, at(1), 1_000);
-        table.judged(&[verdict(1, Some(950))], 0, at(2), 1_015);
-        table.judged(&[], 0, at(3), 1_030);
-        table.judged(&[verdict(1, None)], 0, at(4), 1_045);
+        let since = |table: &Table| table.series(at(9))[0].since_unix_seconds;
+        table.judged(&[verdict(1, Some(900))], 0, at(1));
+        table.judged(&[verdict(1, Some(950))], 0, at(2));
+        table.judged(&[], 0, at(3));
+        table.judged(&[verdict(1, None)], 0, at(4));
         assert_eq!(since(&table), 900);
-        table.judged(&[], 0, at(5), 1_060);
-        table.judged(&[], 0, at(6), 1_075);
-        assert_eq!((since(&table), table.series()[0].holds), (900, false));
-        table.judged(&[verdict(1, None)], 0, at(7), 1_090);
-        assert_eq!((since(&table), table.series()[0].holds), (1_090, true));
+        table.judged(&[], 0, at(5));
+        table.judged(&[], 0, at(6));
+        assert_eq!((since(&table), table.series(at(6))[0].holds), (900, false));
+        table.judged(&[verdict(1, None)], 0, at(7));
+        let series = table.series(at(7));
+        assert_eq!((series.len(), series[0].since_unix_seconds, series[0].holds), (1, at(7), true));
+        assert_eq!(table.verdicts().len(), 2, "the past has both times");
     }
 
     #[test]
-    fn at_most_64_verdicts_are_kept_the_ended_ones_make_room_and_the_rest_is_counted() {
+    fn at_most_64_verdicts_hold_and_the_rest_is_counted() {
         let mut table = Table::default();
         let nodes: Vec<usize> = (0..60).collect();
         after(&mut table, 1..2, &nodes);
@@ -151,16 +301,86 @@ mod tests {
         let series = after(&mut table, 4..5, &more);
         assert_eq!((series.len(), table.dropped()), (MESH_VERDICTS_MAX, 6));
         assert!(series.iter().all(|(_, holds)| *holds), "{series:?}");
-        table.judged(&[verdict(10, None)], 3, at(5), 0);
+        table.judged(&[verdict(10, None)], 3, at(5));
         assert_eq!(table.dropped(), 3);
+    }
+
+    #[test]
+    fn an_ended_verdict_has_the_sentence_with_the_strongest_evidence() {
+        let mut table = Table::default();
+        for (round, weight) in [(1, 9.0), (2, 70.0), (3, 12.0)] {
+            let evidence = format!("weight {weight}");
+            table.judged(&[Verdict { evidence, weight, ..verdict(1, None) }], 0, at(round));
+        }
+        assert_eq!(table.verdicts()[0].evidence, "weight 12", "what holds has the last one");
+        table.judged(&[], 0, at(4));
+        table.judged(&[], 0, at(5));
+        assert_eq!(table.verdicts()[0].evidence, "weight 70");
     }
 
     #[test]
     fn of_two_verdicts_of_one_id_the_first_counts() {
         let mut table = Table::default();
         let mut other = verdict(1, None);
-        other.direction = verdicts::Direction::In;
-        table.judged(&[verdict(1, None), other], 0, at(1), 0);
-        assert_eq!(table.series().iter().map(|it| it.direction).collect::<Vec<_>>(), ["both"]);
+        other.direction = Direction::In;
+        table.judged(&[verdict(1, None), other], 0, at(1));
+        assert_eq!(table.series(at(1)).iter().map(|it| it.direction).collect::<Vec<_>>(), ["both"]);
+    }
+
+    #[test]
+    fn the_gravest_verdict_is_the_first_and_the_ends_of_a_link_are_in_order() {
+        let mut table = Table::default();
+        let link = Verdict { direction: Direction::Out, ..of_kind("link", "b->a") };
+        table.judged(&[verdict(1, None), link.clone()], 0, at(1));
+        table.judged(&[link, verdict(1, None)], 0, at(2));
+        let verdicts = table.verdicts();
+        let subjects: Vec<&str> = verdicts.iter().map(|it| it.subject.as_str()).collect();
+        assert_eq!((subjects, verdicts[0].direction), (vec!["a->b", "n1"], Direction::In));
+    }
+
+    #[test]
+    fn the_past_of_other_judges_is_taken_over_once() {
+        let mut table = Table::default();
+        table.judged(&[verdict(1, Some(at(20)))], 0, at(20));
+        let unconfirmed = |it: Verdict| Verdict { unconfirmed: true, ..it };
+        let mut theirs: Vec<Verdict> = past([1, 2].into_iter(), at(9)).into_iter().map(unconfirmed).collect();
+        theirs.push(Verdict { judges: Some(2), ..verdict(1, Some(at(18))) });
+        theirs.push(verdict(3, Some(at(18))));
+        table.take_over(theirs, at(20));
+        table.take_over(past([2].into_iter(), at(9) + 15), at(21));
+        let found: Vec<_> =
+            table.verdicts().into_iter().map(|it| (it.subject, it.since_unix_seconds, it.unconfirmed)).collect();
+        let (first, begun) = ("n1".to_owned(), Some(at(9) - 100));
+        let expected = [(first.clone(), Some(at(18)), false), (first, begun, true), ("n2".to_owned(), begun, false)];
+        assert_eq!(found, expected, "a verdict that holds elsewhere is not taken over");
+        assert!(table.verdicts()[1].summary.is_empty() && !table.verdicts()[1].evidence.is_empty());
+    }
+
+    #[test]
+    fn a_copy_has_what_holds_with_its_beginning() {
+        let mut table = Table::default();
+        let holds = Verdict { judges: Some(3), ..verdict(1, Some(5)) };
+        table.copy(&[&[holds][..], &past([2].into_iter(), at(1))].concat(), at(1));
+        assert!(!table.is_empty() && table.verdicts().iter().all(|it| it.judges.is_none()));
+        table.judged(&[verdict(1, Some(500))], 0, at(2));
+        assert_eq!(table.verdicts()[0].since_unix_seconds, Some(5));
+        table.copy(&[], at(3));
+        assert!(table.is_empty());
+    }
+
+    #[test]
+    fn the_past_is_bounded_and_what_returns_most_often_makes_room() {
+        let mut table = Table::default();
+        table.take_over(past(7_000..7_010, at(1)), at(1));
+        for time in 0..500 {
+            let end = at(100 + time * 11);
+            table.take_over(past(std::iter::once(1), end), end);
+        }
+        let subjects = |table: &Table| table.verdicts().into_iter().map(|it| it.subject).collect::<Vec<_>>();
+        let entries = table.entries.iter();
+        let bytes: usize = entries.map(Entry::bytes).sum();
+        assert!(table.entries.len() <= JUDGE_PAST_MAX && bytes <= JUDGE_PAST_BYTES_MAX, "{bytes}");
+        let kept = subjects(&table);
+        assert!(kept.len() > 100 && kept.iter().filter(|it| it.starts_with("n700")).count() == 10, "{kept:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! One line that sums up a mesh: no problem, losses without a cause, or a cause.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::agents::{Standing, standings};
 use super::answering::Answering;
@@ -15,7 +15,7 @@ const LOSING_RATE: f64 = 0.05;
 const LOSING_LOST: u32 = 5;
 
 /// State of a mesh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
     /// Nothing stands out, as far as was measured.
@@ -52,12 +52,17 @@ pub(super) fn headline_by(
     if let Some(text) = (!verdicts.iter().any(lost)).then(|| losses(matrix, standings, answering)).flatten() {
         return Headline { state: State::Losses, text };
     }
-    let (state, text) = match verdicts {
-        [] => (State::Well, nothing_wrong(matrix)),
-        [only] => (State::Cause, only.summary.clone()),
-        [first, rest @ ..] => (State::Cause, format!("{}, and {} more", first.summary, rest.len())),
+    of_verdicts(verdicts).unwrap_or_else(|| Headline { state: State::Well, text: nothing_wrong(matrix) })
+}
+
+/// Returns the line for these verdicts, the gravest first. `None` if there are none.
+pub fn of_verdicts(verdicts: &[Verdict]) -> Option<Headline> {
+    let text = match verdicts {
+        [] => return None,
+        [only] => only.summary.clone(),
+        [first, rest @ ..] => format!("{}, and {} more", first.summary, rest.len()),
     };
-    Headline { state, text }
+    Some(Headline { state: State::Cause, text })
 }
 
 /// Returns how many links lose, and the worst: in the recent window, or else over ten minutes.

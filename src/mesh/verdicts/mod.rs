@@ -39,8 +39,9 @@ mod subject;
 mod ways;
 
 pub use direction::Direction;
-pub use headline::{Headline, State, headline};
-pub use subject::{covers_udp_between, in_order};
+pub use headline::{Headline, State, headline, of_verdicts};
+pub use sentence::suspect;
+pub use subject::{covers_udp_between, id, in_order};
 
 use std::cmp::Reverse;
 
@@ -89,6 +90,8 @@ pub enum Kind {
     AgentStarved,
     /// The report of an agent is missing.
     AgentUnreachable,
+    /// A judge says what the two others do not find, or hides what they find.
+    AgentSuspect,
 }
 
 impl Kind {
@@ -107,6 +110,7 @@ impl Kind {
             Self::Mtu => "mtu",
             Self::AgentStarved => "agent_starved",
             Self::AgentUnreachable => "agent_unreachable",
+            Self::AgentSuspect => "agent_suspect",
         }
     }
 }
@@ -192,6 +196,15 @@ pub struct Verdict {
     pub evidence: String,
     /// When it began, in Unix seconds; `None` if unknown.
     pub since_unix_seconds: Option<u64>,
+    /// When it ended, in Unix seconds. `None` if it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_seconds: Option<u64>,
+    /// How many judges have it. `None` in the judgement of a single agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judges: Option<u8>,
+    /// Whether it is over, and only one judge says that it was there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unconfirmed: bool,
     /// Whether packets are lost. False if links are slow or an agent is late.
     #[serde(skip)]
     pub is_loss: bool,
@@ -200,7 +213,7 @@ pub struct Verdict {
     pub summary: String,
     /// Sort key of verdicts of one kind, the larger first.
     #[serde(skip)]
-    weight: f64,
+    pub weight: f64,
 }
 
 /// Returns all verdicts over a mesh, the most severe first, at most [`MESH_VERDICTS_MAX`].
@@ -305,7 +318,7 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> (
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
     verdicts.truncate(MESH_VERDICTS_MAX);
     for verdict in &mut verdicts {
-        verdict.id = subject::id(verdict);
+        verdict.id = id(verdict);
     }
     (verdicts, not_listed)
 }

@@ -34,6 +34,9 @@ fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
         protocol: None,
         evidence: String::new(),
         since_unix_seconds: None,
+        ended_unix_seconds: None,
+        judges: None,
+        unconfirmed: false,
         is_loss: false,
         summary: String::new(),
         weight: 0.0,
@@ -554,6 +557,15 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
     let evidence = format!("its report is missing ({error}); {rest}");
     let summary = format!("the agent on {name} does not answer; {rest}");
     of_agent(Kind::AgentUnreachable, name, evidence, summary)
+}
+
+/// Returns the verdict over a judge that does not judge as the two others do. `what` says in which
+/// way.
+pub fn suspect(node: &str, what: &str) -> Verdict {
+    let evidence = format!("as a judge it {what}");
+    let summary = format!("the agent on {node} is suspect: {evidence}");
+    let suspect = of_agent(Kind::AgentSuspect, node, evidence, summary);
+    Verdict { id: subject::id(&suspect), ..suspect }
 }
 
 fn of_agent(kind: Kind, node: &str, evidence: String, summary: String) -> Verdict {

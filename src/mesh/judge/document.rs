@@ -1,0 +1,264 @@
+//! What a judge tells other agents, `/api/v1/judge/verdicts`: the verdicts that it holds, and those
+//! of the last 24 hours.
+//!
+//! It comes from another pod and is not trusted. Its bytes and lists are bounded before they take
+//! memory. A verdict must have the id that its subject gives it, so that a false text cannot count
+//! under the id of a true verdict. Times are given together with the judge's clock, so a wrong
+//! clock shifts nothing.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
+use crate::mesh::verdicts::{self, Headline, Judgement, State, Verdict};
+use crate::report::{JudgeAnswer, Missing, at_most};
+
+/// The path at which an agent serves its document.
+pub const PATH: &str = "/api/v1/judge/verdicts";
+/// Bytes of each text of a verdict. Longer ones are cut.
+const TEXT_BYTES_MAX: usize = 1_024;
+/// Bytes of the subject of a verdict.
+const SUBJECT_BYTES_MAX: usize = 128;
+/// Groups of a partition.
+const GROUPS_MAX: usize = 17;
+
+/// What a judgement says beside its verdicts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Overview {
+    /// Nodes whose report is missing or incomplete.
+    #[serde(deserialize_with = "at_most::<_, MESH_REPORTS_MAX, _>")]
+    pub missing: Vec<Missing>,
+    /// Number of further nodes, which were not asked.
+    pub not_gathered: usize,
+    /// The state of the mesh in one line.
+    pub headline: String,
+    /// The state of the mesh.
+    pub state: State,
+    /// Nodes whose agents are starved.
+    #[serde(deserialize_with = "at_most::<_, MESH_REPORTS_MAX, _>")]
+    pub starved: Vec<String>,
+    /// The first nodes that are being removed.
+    #[serde(deserialize_with = "at_most::<_, MESH_REPORTS_MAX, _>")]
+    pub leaving: Vec<String>,
+    /// Number of further nodes that are being removed.
+    pub leaving_not_listed: usize,
+}
+
+impl Overview {
+    /// Returns the overview of a judgement, and its verdicts with the number of further ones.
+    pub fn of(judgement: Judgement<'_>, missing: Vec<Missing>, not_gathered: usize) -> (Self, Vec<Verdict>, usize) {
+        let Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed } = judgement;
+        let Headline { state, text } = headline;
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+        let (starved, leaving) = (owned(starved), owned(leaving));
+        let overview = Self { missing, not_gathered, headline: text, state, starved, leaving, leaving_not_listed };
+        (overview, verdicts, verdicts_not_listed)
+    }
+}
+
+/// The document of a judge, without the answer whether it judges, which is as old as the request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Held {
+    /// The judge's clock when it wrote the document, in Unix seconds. Once it is read, the reader's
+    /// clock.
+    pub now_unix_seconds: u64,
+    /// Number of nodes that were judged.
+    pub nodes: usize,
+    /// What the last judgement says beside its verdicts.
+    pub overview: Overview,
+    /// The verdicts that hold, the gravest first, and then those that have ended.
+    #[serde(deserialize_with = "at_most::<_, JUDGE_VERDICTS_MAX, _>")]
+    pub verdicts: Vec<Verdict>,
+}
+
+#[derive(Deserialize)]
+struct Document {
+    judge: JudgeAnswer,
+    #[serde(flatten)]
+    held: Held,
+}
+
+/// What one judge says, by this agent's clock.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// The name that discovery gives the judge.
+    pub node: Box<str>,
+    /// Whether and how long it judges.
+    pub judge: JudgeAnswer,
+    /// Its verdicts.
+    pub held: Held,
+}
+
+impl Held {
+    /// Returns the document's text after the answer whether the agent judges. If it would be too
+    /// long, the members of groups are left out, then the rest from its end on.
+    pub fn text(mut self) -> String {
+        for verdict in &mut self.verdicts {
+            verdict.evidence = cut(std::mem::take(&mut verdict.evidence));
+            verdict.summary = cut(std::mem::take(&mut verdict.summary));
+        }
+        let room = JUDGE_DOCUMENT_BYTES_MAX - 512;
+        let mut text = json(&self);
+        if text.len() > room {
+            self.verdicts.iter_mut().for_each(|verdict| verdict.members = Vec::new());
+            text = json(&self);
+        }
+        while text.len() > room {
+            let Overview { missing, starved, leaving, .. } = &mut self.overview;
+            missing.truncate(missing.len() / 2);
+            starved.truncate(starved.len() / 2);
+            leaving.truncate(leaving.len() / 2);
+            self.verdicts.truncate(self.verdicts.len() / 2);
+            text = json(&self);
+        }
+        text
+    }
+}
+
+/// Returns the whole document: the answer whether the agent judges, and the text of [`Held::text`].
+pub fn whole(judge: &JudgeAnswer, held: &str) -> Vec<u8> {
+    format!("{{\"judge\":{},{}\n", json(judge), held.get(1..).unwrap_or("}")).into_bytes()
+}
+
+/// Reads the document of the agent on `node`. None if it does not judge, or if the document is not
+/// one. `now_unix_seconds` is this agent's clock.
+pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
+    let Document { judge, mut held } = serde_json::from_slice(body).ok()?;
+    if !judge.counts() || !held.verdicts.iter().all(is_valid) {
+        return None;
+    }
+    // The age of the document counts as well: its clock was read when it was written.
+    let age = whole_seconds(judge.age_seconds);
+    let shift = i128::from(now_unix_seconds) - i128::from(held.now_unix_seconds) - i128::from(age);
+    let shifted = |time: u64| u64::try_from((i128::from(time) + shift).max(0)).unwrap_or(u64::MAX);
+    for verdict in &mut held.verdicts {
+        verdict.since_unix_seconds = verdict.since_unix_seconds.map(shifted);
+        verdict.ended_unix_seconds = verdict.ended_unix_seconds.map(shifted);
+        verdict.judges = None;
+    }
+    held.now_unix_seconds = now_unix_seconds;
+    Some(Said { node: node.into(), judge, held })
+}
+
+/// Returns the whole seconds of an age; 0 if it is none.
+pub fn whole_seconds(age: f64) -> u64 {
+    Duration::try_from_secs_f64(age).unwrap_or_default().as_secs()
+}
+
+fn is_valid(verdict: &Verdict) -> bool {
+    let Verdict { subject, members, evidence, summary, .. } = verdict;
+    verdict.id == verdicts::id(verdict)
+        && subject.len() <= SUBJECT_BYTES_MAX
+        && evidence.len().max(summary.len()) <= TEXT_BYTES_MAX
+        && members.len() <= GROUPS_MAX
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > TEXT_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX - '…'.len_utf8()));
+        text.push('…');
+    }
+    text
+}
+
+/// Serializing these types cannot fail.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "{}".to_owned())
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::limits::MESH_VERDICTS_MAX;
+
+    pub fn verdict(kind: &str, subject: &str) -> Verdict {
+        let value = serde_json::json!({"kind": kind, "subject": subject, "direction": "both", "network": "pod",
+            "confidence": "certain", "severity": "warning", "evidence": format!("{subject} loses"),
+            "summary": format!("{subject} is bad"), "since_unix_seconds": 1_000});
+        let verdict: Verdict = serde_json::from_value(value).expect("a verdict");
+        Verdict { id: verdicts::id(&verdict), ..verdict }
+    }
+
+    pub fn held(verdicts: Vec<Verdict>) -> Held {
+        let overview = Overview {
+            missing: Vec::new(),
+            not_gathered: 0,
+            headline: "All well".into(),
+            state: State::Well,
+            starved: Vec::new(),
+            leaving: Vec::new(),
+            leaving_not_listed: 0,
+        };
+        Held { now_unix_seconds: 2_000, nodes: 3, overview, verdicts }
+    }
+
+    pub const JUDGE: JudgeAnswer =
+        JudgeAnswer { judges: true, since_seconds: 900.0, rounds: 60, age_seconds: 10.0, ..JudgeAnswer::NO };
+
+    fn of(verdicts: Vec<Verdict>) -> Vec<u8> {
+        whole(&JUDGE, &held(verdicts).text())
+    }
+
+    #[test]
+    fn a_document_is_read_by_ones_own_clock() {
+        let ended = Verdict { ended_unix_seconds: Some(1_500), judges: Some(3), ..verdict("link", "a->b") };
+        let said = read("n", &of(vec![ended]), 7_010).expect("a document");
+        // It was written at 2,000 of its clock, ten seconds before 7,010 of ours.
+        let read = &said.held.verdicts[0];
+        assert_eq!((read.since_unix_seconds, read.ended_unix_seconds), (Some(6_000), Some(6_500)));
+        assert_eq!((&*said.node, said.held.nodes, said.judge.rounds, read.judges), ("n", 3, 60, None));
+    }
+
+    #[test]
+    fn a_verdict_under_a_false_id_a_judge_that_does_not_judge_and_other_texts_are_refused() {
+        let good = of(vec![verdict("link", "a->b")]);
+        assert!(read("n", &good, 0).is_some());
+        let false_id = Verdict { id: verdict("link", "a->c").id, ..verdict("link", "a->b") };
+        assert!(read("n", &of(vec![false_id]), 0).is_none());
+        let long = Verdict { summary: "s".repeat(TEXT_BYTES_MAX + 1), ..verdict("node", "a") };
+        assert!(read("n", &json(&held(vec![long.clone()])).into_bytes(), 0).is_none());
+        assert!(read("n", &of(vec![long]), 0).is_some(), "our own is cut");
+        let text = String::from_utf8(good).unwrap();
+        for (from, to) in [("\"judges\":true", "\"judges\":false"), ("10.0", "99.0"), ("\"nodes\"", "\"n\""), ("]", "")]
+        {
+            let other = text.replacen(from, to, 1);
+            assert!(other != text && read("n", other.as_bytes(), 0).is_none(), "{other}");
+        }
+        assert!(read("n", b"", 0).is_none());
+    }
+
+    #[test]
+    fn lists_are_bounded_before_they_take_memory() {
+        let verdicts = vec![verdict("link", "a->b"); JUDGE_VERDICTS_MAX];
+        assert!(read("n", &of(verdicts.clone()), 0).is_some());
+        let more = [verdicts, vec![verdict("node", "a")]].concat();
+        assert!(read("n", &of(more), 0).is_none());
+        for list in ["missing", "starved", "leaving"] {
+            let item = if list == "missing" { "{\"node\":\"\",\"error\":\"\"}" } else { "\"\"" };
+            let with = |count: usize| {
+                let items = vec![item; count].join(",");
+                let text = String::from_utf8(of(Vec::new())).unwrap();
+                text.replacen(&format!("\"{list}\":[]"), &format!("\"{list}\":[{items}]"), 1).into_bytes()
+            };
+            assert!(read("n", &with(MESH_REPORTS_MAX), 0).is_some(), "{list}");
+            assert!(read("n", &with(MESH_REPORTS_MAX + 1), 0).is_none(), "{list}");
+        }
+    }
+
+    #[test]
+    fn the_longest_document_fits_and_keeps_the_gravest_verdicts() {
+        let long = |n: usize| Verdict {
+            members: vec![vec!["m".repeat(253); 64]; 2],
+            evidence: "é".repeat(TEXT_BYTES_MAX),
+            summary: "s".repeat(TEXT_BYTES_MAX),
+            ..verdict("domain", &format!("{n}{}", "d".repeat(124)))
+        };
+        let mut longest = held((0..JUDGE_VERDICTS_MAX).map(long).collect());
+        longest.overview.missing = vec![Missing { node: "n".repeat(253), error: "e".repeat(200) }; MESH_REPORTS_MAX];
+        let text = whole(&JUDGE, &longest.text());
+        assert!(text.len() <= JUDGE_DOCUMENT_BYTES_MAX, "{}", text.len());
+        let said = read("n", &text, 0).expect("a document");
+        assert!(said.held.verdicts.len() > MESH_VERDICTS_MAX / 4 && said.held.verdicts[0].subject.starts_with('0'));
+    }
+}

@@ -1,0 +1,266 @@
+//! What judges agree on. No I/O, no clock.
+//!
+//! Of three judges one may be wrong, so what two of them say counts. If two answer, both must
+//! agree. If one answers, what it says is `likely`, and its past is `unconfirmed`. So one judge
+//! that lies can neither add a verdict nor hide one, nor decide its direction, severity, beginning
+//! or end.
+//!
+//! The sentence with the figures is that of one judge. No two judges have the same figures, because
+//! they collect at different times. It comes from a judge that agrees in all else.
+
+use std::collections::HashSet;
+
+use super::document::{Overview, Said};
+use crate::mesh::verdicts::{self, Confidence, Direction, Headline, State, Verdict};
+use crate::report::Missing;
+
+/// Beginnings and ends that differ by less are those of the same fault.
+const SLACK_SECONDS: u64 = 60;
+
+/// Returns the verdicts on which these judges agree: those that hold first, the gravest first.
+/// Those that have ended follow.
+pub fn agreed(said: &[Said]) -> Vec<Verdict> {
+    let needed = needed(said.len());
+    let mut taken = HashSet::new();
+    let mut agreed = Vec::new();
+    for (first, Said { held, .. }) in said.iter().enumerate() {
+        for (place, verdict) in held.verdicts.iter().enumerate() {
+            if !taken.insert((first, place)) {
+                continue;
+            }
+            let mut group = vec![verdict];
+            for (other, Said { held, .. }) in said.iter().enumerate().skip(first + 1) {
+                let mut theirs = held.verdicts.iter().enumerate();
+                let same = theirs.find(|(at, theirs)| !taken.contains(&(other, *at)) && is_same(verdict, theirs));
+                if let Some((at, theirs)) = same {
+                    taken.insert((other, at));
+                    group.push(theirs);
+                }
+            }
+            if group.len() >= needed {
+                agreed.push(merged(&group, needed, said.len()));
+            }
+        }
+    }
+    agreed.sort_by_key(|verdict| verdict.ended_unix_seconds.is_some());
+    agreed
+}
+
+/// Number of judges that must agree.
+const fn needed(judges: usize) -> usize {
+    if judges < 2 { 1 } else { 2 }
+}
+
+/// Whether two judges speak of the same fault: of one subject, at about the same time.
+pub fn is_same(a: &Verdict, b: &Verdict) -> bool {
+    let begin = |of: &Verdict| of.since_unix_seconds.unwrap_or(0);
+    let end = |of: &Verdict| of.ended_unix_seconds.unwrap_or(u64::MAX).saturating_add(SLACK_SECONDS);
+    a.id == b.id && begin(a) <= end(b) && begin(b) <= end(a)
+}
+
+/// Returns the verdict of a group of judges. At least one is given.
+fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
+    let middle = |mut values: Vec<u64>, place: usize| {
+        values.sort_unstable();
+        values.get(place).copied()
+    };
+    // Of two values the later beginning, the earlier end and the lesser severity count.
+    let (lower, upper) = ((group.len() - 1) / 2, group.len() / 2);
+    let since = middle(group.iter().filter_map(|it| it.since_unix_seconds).collect(), upper)
+        .or_else(|| group.iter().filter_map(|it| it.since_unix_seconds).max());
+    let ends = group.iter().map(|it| it.ended_unix_seconds.unwrap_or(u64::MAX)).collect();
+    let ended = middle(ends, lower).filter(|end| *end < u64::MAX);
+    let mut severities: Vec<_> = group.iter().map(|it| it.severity).collect();
+    severities.sort_unstable();
+    let severity = severities[lower];
+    let count = |direction: Direction| group.iter().filter(|it| verdicts::in_order(it).1 == direction).count();
+    let direction = [Direction::In, Direction::Out].into_iter().find(|it| count(*it) * 2 > group.len());
+    let direction = direction.unwrap_or(Direction::Both);
+    let agrees = |it: &&&Verdict| it.severity == severity && verdicts::in_order(it).1 == direction;
+    let text = *group.iter().find(agrees).unwrap_or(&group[0]);
+    let certain = group.iter().filter(|it| it.confidence == Confidence::Certain).count();
+    let confirmed = group.iter().filter(|it| !it.unconfirmed).count();
+    Verdict {
+        subject: verdicts::in_order(text).0.into_owned(),
+        direction,
+        severity,
+        confidence: if judges > 1 && certain >= needed { Confidence::Certain } else { Confidence::Likely },
+        since_unix_seconds: since,
+        ended_unix_seconds: ended,
+        judges: u8::try_from(group.len()).ok(),
+        unconfirmed: ended.is_some() && (judges < 2 || confirmed < needed),
+        ..text.clone()
+    }
+}
+
+/// Returns what these judges say beside the `verdicts` that they agree on. At least one is given.
+pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
+    let needed = needed(said.len());
+    let all = || said.iter().map(|it| &it.held.overview);
+    let middle = |number: fn(&Overview) -> usize| {
+        let mut numbers: Vec<usize> = all().map(number).collect();
+        numbers.sort_unstable();
+        numbers.get(numbers.len() / 2).copied().unwrap_or(0)
+    };
+    let names = |list: fn(&Overview) -> &[String]| {
+        let has = |other: &&Overview, name: &String| list(other).contains(name);
+        let first = all().enumerate().flat_map(|(at, one)| {
+            list(one).iter().filter(move |name| !all().take(at).any(|before| has(&before, name)))
+        });
+        first.filter(|name| all().filter(|one| has(one, name)).count() >= needed).cloned().collect()
+    };
+    let misses = |one: &Overview, node: &str| one.missing.iter().any(|it| it.node == node);
+    let missing: Vec<Missing> = all()
+        .enumerate()
+        .flat_map(|(at, one)| {
+            one.missing.iter().filter(move |it| !all().take(at).any(|before| misses(before, &it.node)))
+        })
+        .filter(|it| all().filter(|one| misses(one, &it.node)).count() >= needed)
+        .cloned()
+        .collect();
+    let holding: Vec<Verdict> = verdicts.iter().filter(|it| it.ended_unix_seconds.is_none()).cloned().collect();
+    let Headline { state, text } = verdicts::of_verdicts(&holding).unwrap_or_else(|| without_verdict(said, needed));
+    Overview {
+        missing,
+        not_gathered: middle(|it| it.not_gathered),
+        headline: text,
+        state,
+        starved: names(|it| &it.starved),
+        leaving: names(|it| &it.leaving),
+        leaving_not_listed: middle(|it| it.leaving_not_listed),
+    }
+}
+
+/// Returns the line of a mesh without a verdict that enough judges share.
+fn without_verdict(said: &[Said], needed: usize) -> Headline {
+    let of = |state: State| said.iter().map(|it| &it.held.overview).filter(move |it| it.state == state);
+    for state in [State::Losses, State::Well] {
+        if let Some(first) = of(state).next().filter(|_| of(state).count() >= needed) {
+            return Headline { state, text: first.headline.clone() };
+        }
+    }
+    Headline { state: State::Losses, text: "the judges do not agree on a cause".into() }
+}
+
+/// Returns the number of nodes that were judged: the middle one of what the judges say.
+pub fn nodes(said: &[Said]) -> usize {
+    let mut nodes: Vec<usize> = said.iter().map(|it| it.held.nodes).collect();
+    nodes.sort_unstable();
+    nodes.get((nodes.len().max(1) - 1) / 2).copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use super::super::document::tests::{JUDGE, held, verdict};
+    use super::*;
+    use crate::mesh::verdicts::Severity;
+
+    fn said(verdicts: &[Verdict]) -> Said {
+        Said { node: "n".into(), judge: JUDGE, held: held(verdicts.to_vec()) }
+    }
+
+    fn ended(verdict: Verdict, since: u64, end: u64) -> Verdict {
+        Verdict { since_unix_seconds: Some(since), ended_unix_seconds: Some(end), ..verdict }
+    }
+
+    fn subjects(verdicts: &[Verdict]) -> Vec<&str> {
+        verdicts.iter().map(|it| it.subject.as_str()).collect()
+    }
+
+    #[test]
+    fn what_two_of_three_judges_hold_counts_and_one_can_neither_add_nor_hide_a_verdict() {
+        let (link, node, invented) = (verdict("link", "a->b"), verdict("node", "c"), verdict("node", "innocent"));
+        let honest = said(&[node.clone(), link.clone()]);
+        for liar in [said(&[]), said(from_ref(&invented)), said(&[invented, link, node])] {
+            for place in 0..3 {
+                let mut all = vec![honest.clone(), honest.clone()];
+                all.insert(place, liar.clone());
+                let agreed = agreed(&all);
+                let mut found = subjects(&agreed);
+                found.sort_unstable();
+                assert_eq!(found, ["a->b", "c"]);
+                assert!(agreed.iter().all(|it| it.judges >= Some(2) && it.confidence == Confidence::Certain));
+                let overview = overview(&all, &agreed);
+                assert!(overview.state == State::Cause && overview.headline.ends_with(", and 1 more"));
+            }
+        }
+    }
+
+    #[test]
+    fn two_judges_must_agree_and_what_one_says_alone_is_likely() {
+        let (link, node) = (verdict("link", "a->b"), verdict("node", "c"));
+        let both = agreed(&[said(&[link.clone(), node.clone()]), said(&[node])]);
+        assert_eq!(subjects(&both), ["c"]);
+        let alone = agreed(&[said(&[link.clone(), ended(verdict("node", "d"), 100, 200)])]);
+        assert_eq!((subjects(&alone), alone[0].confidence), (vec!["a->b", "d"], Confidence::Likely));
+        assert!(!alone[0].unconfirmed && alone[1].unconfirmed);
+        let neither = [said(&[]), said(&[link])];
+        assert_eq!(overview(&neither, &agreed(&neither)).headline, "All well");
+    }
+
+    #[test]
+    fn a_liar_does_not_decide_the_direction_severity_beginning_or_end() {
+        let true_one = Verdict { direction: Direction::Out, ..verdict("link", "a->b") };
+        // The same direction, as an agent with other evidence gives it.
+        let turned = Verdict { subject: "b->a".into(), direction: Direction::In, ..true_one.clone() };
+        let lie = Verdict {
+            direction: Direction::In,
+            severity: Severity::Critical,
+            since_unix_seconds: Some(1),
+            evidence: "a lie".into(),
+            ..true_one.clone()
+        };
+        for place in 0..3 {
+            let mut all = vec![said(from_ref(&true_one)), said(from_ref(&turned))];
+            all.insert(place, said(from_ref(&lie)));
+            let found = agreed(&all).remove(0);
+            assert_eq!((found.direction, found.severity), (Direction::Out, Severity::Warning));
+            assert_eq!(
+                (found.since_unix_seconds, &*found.subject, &*found.evidence),
+                (Some(1_000), "a->b", "a->b loses")
+            );
+            // It says that the fault is over.
+            all[place] = said(&[ended(lie.clone(), 1_000, 1_010)]);
+            assert_eq!(agreed(&all)[0].ended_unix_seconds, None);
+        }
+        let over = |end| said(&[ended(true_one.clone(), 1_000, end)]);
+        let ends = |said: &[Said]| agreed(said)[0].ended_unix_seconds;
+        assert_eq!(ends(&[over(1_300), over(1_315), said(&[lie])]), Some(1_315));
+        assert_eq!(ends(&[over(1_300), over(1_315)]), Some(1_300));
+    }
+
+    #[test]
+    fn faults_of_one_subject_at_other_times_are_not_the_same() {
+        let at = |since, end| ended(verdict("link", "a->b"), since, end);
+        let all = [said(&[at(1_000, 1_100), at(5_000, 5_100)]), said(&[at(5_010, 5_115), at(1_015, 1_090)])];
+        let times: Vec<_> = agreed(&all).iter().map(|it| (it.since_unix_seconds, it.ended_unix_seconds)).collect();
+        assert_eq!(times, [(Some(1_015), Some(1_090)), (Some(5_010), Some(5_100))]);
+        assert!(agreed(&[said(&[at(1_000, 1_100)]), said(&[at(1_161, 1_200)])]).is_empty());
+        let flagged = |it: Verdict| Verdict { unconfirmed: true, ..it };
+        let taken_over = [said(&[flagged(at(1_000, 1_100))]), said(&[at(1_000, 1_100)])];
+        assert!(agreed(&taken_over)[0].unconfirmed, "both know it from one");
+    }
+
+    #[test]
+    fn the_rest_of_the_answer_is_what_two_judges_share() {
+        let with = |missing: &[&str], state: State, not_gathered: usize| {
+            let mut said = said(&[]);
+            let missing = missing.iter().map(|node| Missing { node: (*node).into(), error: "refused".into() });
+            said.held.overview.missing = missing.collect();
+            said.held.overview.starved = vec!["s".into()];
+            said.held.overview.headline = format!("{state:?}");
+            (said.held.overview.state, said.held.overview.not_gathered) = (state, not_gathered);
+            said
+        };
+        let all =
+            [with(&["a", "b"], State::Well, 0), with(&["c"], State::Losses, 9), with(&["b", "c"], State::Losses, 2)];
+        let found = overview(&all, &[]);
+        let missing: Vec<&str> = found.missing.iter().map(|it| it.node.as_str()).collect();
+        assert_eq!((missing, found.starved, found.not_gathered), (vec!["b", "c"], vec!["s".to_owned()], 2));
+        assert_eq!((found.state, found.headline.as_str(), nodes(&all)), (State::Losses, "Losses", 3));
+        let apart = overview(&all[..2], &[]);
+        assert_eq!((apart.state, apart.headline.as_str()), (State::Losses, "the judges do not agree on a cause"));
+    }
+}
