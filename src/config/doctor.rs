@@ -19,6 +19,7 @@ Each --url is asked for its whole mesh (/api/v1/mesh): one agent is enough, and 
 Without --url, every agent of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
 With --rows, nothing is asked: the file has the reports, of up to 50000 nodes. With --watch, it is read again each time.
 An agent's own failure domains are not asked for: --domains-file names them here as well.
+With --history, the first agent that answers says what the judges of the mesh have found in the last 24 hours.
 
 Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but an agent or a report could not be asked
 or read, nothing was measured, or a failure. With --watch: that of the last look.
@@ -50,6 +51,8 @@ pub enum Reports {
     Asked(Agents),
     /// The reports are read from this file.
     Read(RowsFile),
+    /// Nothing is judged: these agents are asked what the judges have found in the last 24 hours.
+    Past(Agents),
 }
 
 /// A file with reports.
@@ -73,11 +76,17 @@ impl fmt::Display for RowsFile {
 impl DoctorSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
         let watch = fleet::watch(typed, INTERVAL)?;
+        if typed.switch("history")
+            && let Some(flag) = typed.first_typed(&["rows", "watch", "interval", "until-eof", "domains-file"])
+        {
+            return Err(UsageError(format!("--history prints what the judges keep, and --{flag} is given")));
+        }
         let reports = match RowsFile::resolve(typed)? {
             Some(RowsFile::StandardInput) if watch.is_some() => {
                 return Err(UsageError("--rows -: expected a file, because --watch reads it again each time".into()));
             }
             Some(file) => Reports::Read(file),
+            None if typed.switch("history") => Reports::Past(Agents::resolve(typed)?),
             None => Reports::Asked(Agents::resolve(typed)?),
         };
         Ok(Self {

@@ -239,6 +239,7 @@ pub const DOCTOR: &[Flag] = &[
     typed_only("rows", "FILE", "",
         "Judge the reports in this file instead: the answer of /api/v1/mesh, or one report of /api/v1/peers per line; - is standard input"),
     DOMAINS_FILE,
+    switch("history", "Print the verdicts of the last 24 hours with their times instead, as the judges of the mesh agree on them"),
     switch("watch",
         "Repeat until Ctrl-C, and print what has changed, with the time").short('w'),
     typed_only("interval", "DURATION", "10s", "Time between two updates with --watch, 1s to 300s"),

@@ -5,6 +5,7 @@
 //! --url:      /api/v1/mesh of each, one after the other ─┐
 //! --service:  /api/v1/peers of each, a few at once ──────┼─► reading ─► matrix ─► verdicts ─► standard output
 //! --rows:     a file with either, or standard input ─────┘
+//! --history:  /api/v1/history of the first that answers ───────────────────► standard output
 //! ```
 //!
 //! An agent collects the whole mesh for each request, even if it probes only a part of it. A
@@ -13,6 +14,7 @@
 
 mod asked;
 mod file;
+mod history;
 mod lines;
 mod output;
 mod reading;
@@ -72,6 +74,9 @@ pub enum DoctorError {
 #[inline(never)]
 pub fn run(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
     on_event_loop(async {
+        if let Reports::Past(agents) = &settings.reports {
+            return history::run(agents, settings.json, Terminal::of_stdout(settings.colours)).await;
+        }
         let domains = settings.domains_file.clone().map(DomainsFile::new);
         match settings.watch {
             None => once(settings, domains.as_ref()).await,
@@ -108,7 +113,7 @@ async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Exa
     };
     let domains = domains.map(|domains| domains.current(warn));
     match reports {
-        Reports::Asked(agents) => asked::examine(agents, domains).await,
+        Reports::Asked(agents) | Reports::Past(agents) => asked::examine(agents, domains).await,
         Reports::Read(file) => Ok(file::examine(file, domains)?),
     }
 }

@@ -22,7 +22,7 @@ use crate::sys::console;
 const AGENTS_AT_ONCE: usize = 8;
 /// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
 /// in about 50 ms.
-const AGENT_TIME: Duration = Duration::from_secs(10);
+pub const AGENT_TIME: Duration = Duration::from_secs(10);
 
 /// The reason why an agent has given no report.
 #[derive(Debug, thiserror::Error)]

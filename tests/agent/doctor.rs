@@ -22,8 +22,12 @@ impl Routes for Documents {
 
 /// Starts a server of this mesh, and returns it with its URL.
 pub fn serve(mesh: String) -> (Server, String) {
+    serve_at("/api/v1/mesh", mesh)
+}
+
+fn serve_at(path: &'static str, document: String) -> (Server, String) {
     let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
-    let server = bound.start(1, Arc::new(Documents(BTreeMap::from([("/api/v1/mesh", mesh)])))).expect("a server");
+    let server = bound.start(1, Arc::new(Documents(BTreeMap::from([(path, document)])))).expect("a server");
     let url = format!("http://{}", server.local_addr());
     (server, url)
 }
@@ -227,4 +231,24 @@ fn a_mesh_without_an_end_is_given_up_by_its_size() {
         assert_eq!(code, Some(3), "{log}");
         assert!(log.contains(size), "{log}");
     }
+}
+
+#[test]
+fn the_past_is_that_of_the_first_agent_that_answers() {
+    let begun = *BEGUN;
+    let past = json!({"judges": [{"node": "n1", "age_seconds": 3.0}, {"node": "n2", "age_seconds": 4.0}],
+        "verdicts": [{"id": "1", "kind": "link", "subject": "a->b", "direction": "out", "network": "pod",
+            "confidence": "certain", "evidence": "loses 9 %", "since_unix_seconds": begun, "ended_unix_seconds": begun + 60}]});
+    let (_server, url) = serve_at("/api/v1/history", past.to_string());
+    let (_without, other) = serve(mesh(&NODES, |_, _| 0, &json!([])));
+    let (code, text, log) = Run::of(&["doctor", "--history", "--url", &closed_url(), "--url", &other, "--url", &url]);
+    assert_eq!(code, Some(0), "{log}");
+    assert!(text.starts_with("1 verdict of the last 24 hours, by 2 judges: n1, n2\n"), "{text}");
+    assert!(text.contains(" UTC for 60 s: link a->b, that way, pod network\n    loses 9 %\n"), "{text}");
+    assert_eq!(log.lines().count(), 2, "{log}");
+    let (_, printed, _) = Run::of(&["doctor", "--history", "--json", "--url", &url]);
+    let printed: Value = serde_json::from_str(&printed).expect("JSON");
+    assert_eq!(printed["verdicts"][0]["ended_unix_seconds"], begun + 60, "{printed}");
+    let (code, text, log) = Run::of(&["doctor", "--history", "--url", &other]);
+    assert_eq!((code, text.as_str()), (Some(3), ""), "{log}");
 }

@@ -1,7 +1,10 @@
-//! Five real agents, of which three judge: by the verdicts that they export, and by what happens
-//! when one of them is killed.
+//! Five real agents, of which three judge: by the verdicts that they export, by what all agents
+//! answer for them, and by what happens when judges are killed.
 
 use std::time::Duration;
+
+use kube_canary::sys::clock;
+use serde_json::Value;
 
 use crate::common::until::until_within;
 use crate::faults::Faults;
@@ -52,4 +55,70 @@ fn judges_give_a_losing_link_the_same_id_and_one_that_is_killed_is_replaced() {
     killed.process.signal(libc::SIGKILL);
     killed.process.end();
     three_judges(&agents);
+}
+
+/// The link of the fault in a list of verdicts.
+fn link(document: &Value) -> Option<&Value> {
+    document["verdicts"].as_array().into_iter().flatten().find(|it| it["kind"] == "link" && it["subject"] == "b->d")
+}
+
+#[test]
+fn all_agents_give_the_answer_of_the_judges_and_two_that_are_killed_at_once_leave_their_past() {
+    let _alone = alone();
+    let mesh = Mesh::of(&NAMES);
+    let peers = mesh.peers_file(|node| vec![node.ipv4()]);
+    let rule = format!("ip saddr {} icmp type echo-request numgen inc mod 3 < 1 drop", mesh.node("b").ipv4());
+    let faults = Faults::new(&mesh.node("d").namespace, "eth0", &[], &[rule]);
+    let flags = ["--interval", "100ms", "--listen", &format!("0.0.0.0:{PORT}")];
+    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &flags);
+
+    three_judges(&agents);
+    let ids = until_within(LONG, "all agents give the verdict of three judges", || {
+        let verdicts: Vec<Value> = agents.iter().map(|agent| agent.json("/api/v1/verdicts")).collect();
+        let ids: Vec<&Value> = verdicts
+            .iter()
+            .filter(|document| document["judges"].as_array().is_some_and(|judges| judges.len() == 3))
+            .filter_map(|document| link(document).map(|link| &link["id"]))
+            .collect();
+        if ids.len() == agents.len() {
+            Ok(ids.into_iter().cloned().collect::<Vec<_>>())
+        } else {
+            Err(format!("{verdicts:?}"))
+        }
+    });
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+
+    faults.stop();
+    // Ranks 4 and 5 copy the past once a minute.
+    let copied = until_within(Duration::from_mins(6), "it has been over for more than a minute", || {
+        let history = agents[0].json("/api/v1/history");
+        let ended = link(&history).and_then(|link| link["ended_unix_seconds"].as_u64());
+        match ended {
+            Some(ended) if clock::realtime().as_secs() > ended + 75 => Ok(history),
+            _ => Err(history.to_string()),
+        }
+    });
+    let judges: Vec<usize> = (0..agents.len()).filter(|place| is_judge(&agents[*place])).collect();
+    for place in judges.into_iter().take(2).rev() {
+        let mut killed = agents.remove(place);
+        killed.process.signal(libc::SIGKILL);
+        killed.process.end();
+    }
+    three_judges(&agents);
+    let times =
+        |link: &Value| [&link["id"], &link["since_unix_seconds"], &link["ended_unix_seconds"]].map(Value::clone);
+    let before = times(link(&copied).expect("it has ended"));
+    for agent in &agents {
+        until_within(LONG, "the past is there, and confirmed", || {
+            let history = agent.json("/api/v1/history");
+            let found = link(&history).filter(|link| link.get("unconfirmed").is_none());
+            found.map(times).filter(|found| *found == before).ok_or_else(|| format!("{before:?}: {history}"))
+        });
+    }
+    let mut command = agents[0].node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
+    command.args(["doctor", "--history", "--url", &format!("http://127.0.0.1:{PORT}")]);
+    let output = command.output().expect("it starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    assert!(output.status.success() && text.contains(": link b->d, that way, pod network\n"), "{output:?}");
 }

@@ -1,0 +1,161 @@
+//! `--history`: the verdicts of the last 24 hours, on which the judges agree.
+//!
+//! Any agent answers for all of them. So the agents are asked one after the other, until one
+//! answers. An agent is trusted no further than a judge: what it answers is bounded, and is printed
+//! without control characters.
+
+use std::fmt::Write as _;
+
+use hyper::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::output::{Unanswered, finding, stamp, tint};
+use super::{DoctorError, Outcome};
+use crate::config::{AgentUrl, Agents};
+use crate::fleet::ask::{self, AGENT_TIME, Answer, AskError, foreign, within};
+use crate::fleet::{FleetError, system};
+use crate::http::client::GetError;
+use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX};
+use crate::mesh::verdicts::Verdict;
+use crate::report::at_most;
+use crate::sys::console::{self, json_line, printable};
+use crate::sys::terminal::{Terminal, Tint};
+
+const PATH: &str = "/api/v1/history";
+/// Judges that an answer may name.
+const JUDGES_MAX: usize = 3;
+/// Bytes of an answer. What three judges agree on may be more than one of them has.
+const BYTES_MAX: usize = 2 * JUDGE_DOCUMENT_BYTES_MAX;
+
+#[derive(Debug, Deserialize, Serialize)]
+struct Judge {
+    node: String,
+    age_seconds: f64,
+}
+
+/// The answer of an agent.
+#[derive(Debug, Deserialize, Serialize)]
+struct History {
+    #[serde(deserialize_with = "at_most::<_, JUDGES_MAX, _>")]
+    judges: Vec<Judge>,
+    #[serde(deserialize_with = "at_most::<_, { 2 * JUDGE_VERDICTS_MAX }, _>")]
+    verdicts: Vec<Verdict>,
+}
+
+/// Asks for the past and prints it.
+///
+/// # Errors
+/// [`DoctorError`]: no agent could be asked, or none has answered.
+pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Outcome, DoctorError> {
+    let urls = ask::targets(agents).await.map_err(FleetError::from)?;
+    let mut unanswered = Vec::new();
+    for url in urls {
+        match within(AGENT_TIME, of_agent(&url)).await {
+            Ok(history) => {
+                let text = if json { json_line(&history) } else { history.text(terminal) };
+                console::print(text).map_err(system("write to standard output"))?;
+                return Ok(Outcome::Well);
+            }
+            Err(error) => {
+                let error = match error {
+                    AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE)) => {
+                        "no judge answers it, and only judges keep the past".to_owned()
+                    }
+                    error => error.to_string(),
+                };
+                console::print_error(format_args!("{url}: {}", printable(&error)));
+                unanswered.push(Unanswered { url: url.to_string(), error });
+            }
+        }
+    }
+    Err(DoctorError::Silent(unanswered))
+}
+
+async fn of_agent(agent: &AgentUrl) -> Result<History, AskError> {
+    let text = Answer::of(agent, PATH).await?.whole(BYTES_MAX).await?;
+    serde_json::from_slice(&text).map_err(foreign(PATH))
+}
+
+impl History {
+    /// Formats what holds, and then what has ended, the last one first.
+    fn text(&self, terminal: Terminal) -> String {
+        let names: Vec<_> = self.judges.iter().map(|judge| printable(&judge.node)).collect();
+        let mut text = match &self.verdicts[..] {
+            [] => terminal.paint(Tint::Good, "nothing was wrong in the last 24 hours"),
+            all => format!("{} of the last 24 hours", count(all.len(), "verdict")),
+        };
+        let _ = writeln!(text, ", by {}: {}", count(names.len(), "judge"), names.join(", "));
+        for verdict in &self.verdicts {
+            let time = match (verdict.since_unix_seconds, verdict.ended_unix_seconds) {
+                (Some(since), None) => format!("since {}", stamp(since)),
+                (None, None) => "now".to_owned(),
+                (Some(since), Some(end)) => format!("{} for {}", stamp(since), lasting(end.saturating_sub(since))),
+                (None, Some(end)) => format!("until {}", stamp(end)),
+            };
+            let unconfirmed = if verdict.unconfirmed { ", unconfirmed" } else { "" };
+            let line = format!("{time}: {}{unconfirmed}", finding(verdict));
+            let holds = verdict.ended_unix_seconds.is_none();
+            let _ = writeln!(text, "{}", if holds { terminal.paint(tint(verdict), &line) } else { line });
+            let _ = writeln!(text, "    {}", printable(&verdict.evidence));
+        }
+        text
+    }
+}
+
+fn count(number: usize, of: &str) -> String {
+    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Formats a time between two looks of a judge.
+fn lasting(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        _ => format!("{} h {} min", seconds / 3_600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_holds_and_what_has_ended_is_printed_with_its_times() {
+        let verdict = |kind: &str, subject: &str, times: &str| {
+            format!(
+                r#"{{"kind":"{kind}","subject":"{subject}","direction":"both","network":"pod","confidence":"certain",
+                "evidence":"{subject} loses 9 %"{times}}}"#
+            )
+        };
+        let verdicts = [
+            verdict("node", "n3", r#","since_unix_seconds":1700000000"#),
+            verdict("link", "a->b", r#","since_unix_seconds":1699990000,"ended_unix_seconds":1699990630"#),
+            verdict(
+                "zone",
+                "z\\u001b",
+                r#","since_unix_seconds":null,"ended_unix_seconds":1699980000,"unconfirmed":true"#,
+            ),
+        ];
+        let judges = r#"[{"node":"a","age_seconds":3.5},{"node":"b","age_seconds":9}]"#;
+        let text = format!(r#"{{"judges":{judges},"verdicts":[{}]}}"#, verdicts.join(","));
+        let history: History = serde_json::from_str(&text).unwrap();
+        let plain = history.text(Terminal::PLAIN);
+        let expected = "3 verdicts of the last 24 hours, by 2 judges: a, b\n\
+            since 2023-11-14 22:13:20 UTC: node n3, pod network\n    n3 loses 9 %\n\
+            2023-11-14 19:26:40 UTC for 10 min: link a->b, pod network\n    a->b loses 9 %\n\
+            until 2023-11-14 16:40:00 UTC: zone z?, pod network, unconfirmed\n    z? loses 9 %\n";
+        assert_eq!(plain, expected);
+        let nothing = History { judges: Vec::new(), verdicts: Vec::new() };
+        assert_eq!(nothing.text(Terminal::PLAIN), "nothing was wrong in the last 24 hours, by 0 judges: \n");
+    }
+
+    #[test]
+    fn an_answer_with_too_many_verdicts_is_refused() {
+        let of = |count: usize| {
+            let one = r#"{"kind":"node","subject":"n","direction":"in","network":"pod","evidence":""}"#;
+            format!(r#"{{"judges":[],"verdicts":[{}]}}"#, vec![one; count].join(","))
+        };
+        assert!(serde_json::from_str::<History>(&of(2 * JUDGE_VERDICTS_MAX)).is_ok());
+        assert!(serde_json::from_str::<History>(&of(2 * JUDGE_VERDICTS_MAX + 1)).is_err());
+    }
+}
