@@ -277,12 +277,12 @@ impl Test {
             if enough { Ok(()) } else { Err(format!("{grown:?}")) }
         });
         for pod in pods.values() {
-            until("one ready peer of each family on that node", || {
+            until("one ready peer of each protocol on that node", || {
                 let said = agents::get(&self.cluster, pod, "/api/v1/peers")?;
                 let row: serde_json::Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
                 let peers = row["peers"].as_array().expect("a list of peers").iter();
                 let of_node: Vec<_> = peers.filter(|peer| peer["node"] == rolled.as_str()).collect();
-                assert_eq!(of_node.len(), pod.addresses.len(), "one peer of each family on {rolled}: {said}");
+                assert_eq!(of_node.len(), pod.protocols().count(), "one peer of each protocol on {rolled}: {said}");
                 if of_node.iter().all(|peer| peer["state"] == "ready") { Ok(()) } else { Err(said) }
             });
         }
