@@ -123,7 +123,7 @@ impl Listener {
         if let Err(error) = attached
             && !std::mem::replace(&mut self.logged, true)
         {
-            log::warn!("cannot limit the handshakes of TCP probes to members: {error}");
+            log::warn!("cannot limit the TCP handshakes at {} to members: {error}", self.address);
         }
     }
 }
