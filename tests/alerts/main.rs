@@ -9,6 +9,8 @@
 //! that the machine delays, or the test on purpose, says so in the record. Its alert is judged by
 //! that.
 //!
+//! Where agents judge, their verdicts are the alerts ([`judged`]).
+//!
 //! `cargo test --test alerts -- --nocapture`; needs Debian's prometheus, iproute2, nftables, and
 //! root or user namespaces.
 #![allow(dead_code, reason = "the mesh is that of tests/netns, which uses more of it")]
@@ -21,6 +23,7 @@ mod faults;
 mod http_support;
 #[path = "../netns/isolate.rs"]
 mod isolate;
+mod judged;
 #[path = "../netns/mesh.rs"]
 mod mesh;
 #[path = "../netns/namespace.rs"]
@@ -148,42 +151,4 @@ fn a_real_prometheus_fires_the_alert_with_both_forms_of_histograms() {
             if alerts.iter().any(is_meant) { Ok(()) } else { Err(format!("firing: {alerts:#?}")) }
         });
     }
-}
-
-/// Asserts that the verdict of the judges about these nodes becomes an alert. They lose every tenth
-/// echo. No rule may name a cause of its own at any time.
-fn is_the_only_alert(lossy: &[&str], kind: &str, subject: &str) {
-    let mesh = Mesh::new();
-    mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");
-    let _canaries = agents(&mesh, "auto");
-    let targets: Vec<String> = mesh.nodes.iter().map(|node| format!("{}:{PORT}", node.ipv4())).collect();
-    let prometheus = Prometheus::start(&mesh.hub, &targets, Histograms::Classic);
-    until_within(PATIENCE, "three agents judge", || {
-        let judges = prometheus.query("kube_canary:mesh_judges:count");
-        if judges == [3.0] { Ok(()) } else { Err(format!("{judges:?}")) }
-    });
-    let _faults: Vec<Faults<'_>> = lossy.iter().map(|node| every_tenth(&mesh, node)).collect();
-    let causes = "NodeLossy|NodeReportsLoss|ZonePairLossy|LinkLossy|ProtocolLoss";
-    let others = format!("count_over_time(ALERTS{{alertname=~\"KubeCanary({causes})\"}}[1h])");
-    let is_meant = |alert: &&Alert| {
-        ["alertname", "kind", "subject", "severity"].map(|name| alert.label(name))
-            == ["KubeCanaryFault", kind, subject, "critical"]
-    };
-    until_within(PATIENCE, "the verdict is an alert", || {
-        let alerts = prometheus.firing();
-        if alerts.iter().any(|alert| is_meant(&alert)) { Ok(()) } else { Err(format!("firing: {alerts:#?}")) }
-    });
-    assert_eq!(prometheus.query(&others), [0.0; 0]);
-    let faults = r#"count_over_time(ALERTS{alertname="KubeCanaryFault",alertstate="firing"}[1h]) > bool 0"#;
-    assert_eq!(prometheus.query(faults), [1.0], "on the way: {:#?}", prometheus.firing());
-}
-
-#[test]
-fn what_the_judges_say_of_a_node_is_the_only_alert() {
-    is_the_only_alert(&["c"], "node", "c");
-}
-
-#[test]
-fn a_loss_of_the_whole_mesh_is_one_alert_and_names_no_node() {
-    is_the_only_alert(&["a", "b", "c"], "mesh", "*");
 }

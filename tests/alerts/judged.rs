@@ -1,0 +1,159 @@
+//! What real judges say, in a real Prometheus with the shipped rules: one alert for each cause, and
+//! none where nothing is wrong.
+//!
+//! The faults are packets that nftables drops in turn, so nothing is random. The times of
+//! Prometheus are divided by [`HASTE`](crate::prometheus::HASTE), and those of the judges are not.
+//! How long it takes until an alert fires is printed, and decides nothing.
+
+use std::time::Instant;
+
+use crate::common::process::Process;
+use crate::common::until::until_within;
+use crate::faults::Faults;
+use crate::mesh::Mesh;
+use crate::prometheus::{Alert, Histograms, PORT, Prometheus};
+use crate::{PATIENCE, agent, agents, every_tenth};
+
+const TWELVE: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+/// Judgements of every judge after which an alert would have fired: more than the recent window of
+/// a minute.
+const ENOUGH: f64 = 8.0;
+
+/// A mesh with its agents and a Prometheus. Three agents judge.
+struct Judged<'a> {
+    mesh: &'a Mesh,
+    agents: Vec<Process>,
+    prometheus: Prometheus<'a>,
+}
+
+impl<'a> Judged<'a> {
+    fn new(mesh: &'a Mesh) -> Self {
+        mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");
+        let agents = agents(mesh, "auto");
+        let targets: Vec<String> = mesh.nodes.iter().map(|node| format!("{}:{PORT}", node.ipv4())).collect();
+        let prometheus = Prometheus::start(&mesh.hub, &targets, Histograms::Classic);
+        until_within(PATIENCE, "three agents judge", || {
+            let judges = prometheus.query("kube_canary:mesh_judges:count");
+            if judges == [3.0] { Ok(()) } else { Err(format!("{judges:?}")) }
+        });
+        Self { mesh, agents, prometheus }
+    }
+
+    /// Asserts that this alert fires, and that no other one about a cause has fired before.
+    fn is_the_only_alert(&self, alert: [&str; 3]) {
+        self.is_an_alert(alert);
+        assert_eq!(self.alerts_of_causes(), 1, "on the way: {:#?}", self.prometheus.firing());
+    }
+
+    /// Waits until the alert of this kind, subject and severity fires.
+    fn is_an_alert(&self, [kind, subject, severity]: [&str; 3]) {
+        let begun = Instant::now();
+        let is_meant = |alert: &Alert| {
+            ["alertname", "kind", "subject", "severity"].map(|name| alert.label(name))
+                == ["KubeCanaryFault", kind, subject, severity]
+        };
+        until_within(PATIENCE, "the verdict is an alert", || {
+            let alerts = self.prometheus.firing();
+            if alerts.iter().any(is_meant) { Ok(()) } else { Err(format!("firing: {alerts:#?}")) }
+        });
+        println!("{kind} {subject}: {} s after the fault", begun.elapsed().as_secs());
+    }
+
+    /// Waits until every judge has judged often enough, and asserts that there is no alert.
+    fn stays_calm(&self) {
+        // The age of a judgement begins anew with each of them.
+        let rounds = "resets(kube_canary_judgement_age_seconds[1h]) and kube_canary_judgement_age_seconds";
+        until_within(PATIENCE, "it has been judged often enough", || {
+            let rounds = self.prometheus.query(rounds);
+            let is_enough = rounds.len() == 3 && rounds.iter().all(|rounds| *rounds >= ENOUGH);
+            if is_enough { Ok(()) } else { Err(format!("{rounds:?}")) }
+        });
+        assert_eq!(self.alerts_of_causes(), 0, "{:#?}", self.prometheus.firing());
+    }
+
+    /// The number of alerts about causes that have ever fired: from verdicts, and from rules.
+    fn alerts_of_causes(&self) -> usize {
+        let causes = "KubeCanary(Fault|NodeLossy|NodeReportsLoss|ZonePairLossy|LinkLossy|ProtocolLoss)";
+        let expression = format!("count_over_time(ALERTS{{alertname=~\"{causes}\",alertstate=\"firing\"}}[1h])");
+        self.prometheus.query(&expression).len()
+    }
+}
+
+#[test]
+fn what_the_judges_say_of_a_node_is_the_only_alert() {
+    let mesh = Mesh::new();
+    let judged = Judged::new(&mesh);
+    let _fault = every_tenth(&mesh, "c");
+    judged.is_the_only_alert(["node", "c", "critical"]);
+}
+
+#[test]
+fn a_loss_of_the_whole_mesh_is_one_alert_and_names_no_node() {
+    let mesh = Mesh::new();
+    let judged = Judged::new(&mesh);
+    let _faults: Vec<Faults<'_>> = mesh.nodes.iter().map(|node| every_tenth(&mesh, node.name)).collect();
+    judged.is_the_only_alert(["mesh", "*", "critical"]);
+}
+
+/// Drops one of so many requests from each of these nodes to another, in its order.
+fn one_of<'a>(mesh: &'a Mesh, to: &str, from: &[&str], every: u32) -> Faults<'a> {
+    let from = from.iter().filter(|from| **from != to).map(|from| mesh.node(from).ipv4());
+    let rules = from.map(|from| format!("ip saddr {from} icmp type echo-request numgen inc mod {every} == 0 drop"));
+    Faults::new(&mesh.node(to).namespace, "eth0", &[], &rules.collect::<Vec<_>>())
+}
+
+#[test]
+fn two_percent_everywhere_in_twelve_nodes_is_one_alert() {
+    let mesh = Mesh::of(&TWELVE);
+    let judged = Judged::new(&mesh);
+    let _faults: Vec<Faults<'_>> = TWELVE.iter().map(|node| one_of(&mesh, node, &TWELVE, 50)).collect();
+    judged.is_the_only_alert(["mesh", "*", "critical"]);
+}
+
+#[test]
+fn a_node_of_twelve_that_loses_a_fifth_is_one_alert() {
+    let mesh = Mesh::of(&TWELVE);
+    let judged = Judged::new(&mesh);
+    let _fault = one_of(&mesh, "h", &TWELVE, 5);
+    judged.is_the_only_alert(["node", "h", "critical"]);
+}
+
+#[test]
+fn a_split_into_six_and_six_nodes_is_one_alert_in_the_end() {
+    let mesh = Mesh::of(&TWELVE);
+    let judged = Judged::new(&mesh);
+    let (left, right) = TWELVE.split_at(6);
+    let cut = |node: &&str| {
+        let others = if left.contains(node) { right } else { left };
+        let rules: Vec<String> = others.iter().map(|it| format!("ip saddr {} drop", mesh.node(it).ipv4())).collect();
+        Faults::new(&mesh.node(node).namespace, "eth0", &[], &rules)
+    };
+    let _faults: Vec<Faults<'_>> = TWELVE.iter().map(cut).collect();
+    // For half a minute the window of the reports is not full of losses, and a judge that has no
+    // report of the other side names its nodes.
+    judged.is_an_alert(["partition", "a|g", "critical"]);
+    until_within(PATIENCE, "it is the only one in the end", || {
+        let firing = judged.prometheus.firing();
+        let faults = firing.iter().filter(|alert| alert.label("alertname") == "KubeCanaryFault").count();
+        if faults == 1 { Ok(()) } else { Err(format!("{firing:#?}")) }
+    });
+}
+
+#[test]
+fn one_lost_probe_of_each_node_and_a_rollout_are_no_alert() {
+    let mesh = Mesh::of(&TWELVE[..6]);
+    let mut judged = Judged::new(&mesh);
+    let _faults: Vec<Faults<'_>> =
+        TWELVE[..6].iter().map(|node| one_of(&mesh, node, &TWELVE[..6], 1_000_000)).collect();
+    let peers = mesh.peers_file(|node| vec![node.ipv4()]);
+    for place in 0..judged.agents.len() {
+        let node = &judged.mesh.nodes[place];
+        let old = &mut judged.agents[place];
+        old.signal(libc::SIGTERM);
+        old.end();
+        let mut new = agent(node, &peers, "auto");
+        new.wait_for_log("IPv4 SOCK_DGRAM, IPv6 SOCK_DGRAM");
+        judged.agents[place] = new;
+    }
+    judged.stays_calm();
+}
