@@ -61,7 +61,7 @@ impl<'a> Judged<'a> {
 
     /// Waits until every judge has judged often enough, and asserts that there is no alert.
     fn stays_calm(&self) {
-        // The age of a judgement begins anew with each of them.
+        // Each judgement sets the age to zero.
         let rounds = "resets(kube_canary_judgement_age_seconds[1h]) and kube_canary_judgement_age_seconds";
         until_within(PATIENCE, "it has been judged often enough", || {
             let rounds = self.prometheus.query(rounds);

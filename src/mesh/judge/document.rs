@@ -86,7 +86,7 @@ pub struct Said {
     pub node: Box<str>,
     /// Whether and how long it judges.
     pub judge: JudgeAnswer,
-    /// Its verdicts.
+    /// The verdicts that it holds, and its past.
     pub held: Held,
 }
 

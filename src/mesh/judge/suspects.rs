@@ -37,7 +37,7 @@ pub struct Suspects(Vec<Dispute>);
 
 impl Suspects {
     /// Returns the verdicts over judges that are suspect, once in a round. `own` is what this agent
-    /// says. With fewer than two others there are none, because nobody can tell who is right.
+    /// says. With fewer than two others there are none, because it cannot be told which is right.
     pub fn judged(&mut self, own: &Said, others: &[Said]) -> Vec<Verdict> {
         let [a, b] = others else {
             self.0.clear();
@@ -82,9 +82,9 @@ fn began(said: &Said) -> u64 {
     said.held.now_unix_seconds.saturating_sub(document::whole_seconds(said.judge.since_seconds))
 }
 
-/// Whether a verdict is compared: it is certain, and no judge can have missed it. Whether an agent
-/// answers depends on who asks, so verdicts over agents are not compared. `since` is when the last
-/// of the judges began.
+/// Whether a verdict is compared: it is certain, and no judge can have missed it. An agent may
+/// answer one judge and not another, so verdicts over agents are not compared. `since` is when the
+/// last of the judges began.
 fn is_compared(verdict: &Verdict, since: u64) -> bool {
     verdict.kind < Kind::AgentStarved
         && verdict.confidence == Confidence::Certain
