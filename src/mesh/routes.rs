@@ -182,7 +182,9 @@ impl Mesh {
 
     /// Answers `/api/v1/verdicts`: what the judges agree on, or else this agent's own judgement.
     async fn verdicts(self: Arc<Self>) -> Reply {
-        if let Some(agreed) = self.agreed().await {
+        // Of a mesh that is too large for one collection, each judge sees another part. Then what
+        // this agent sees itself says more.
+        if let Some(agreed) = self.agreed().await.filter(|agreed| agreed.overview.not_gathered == 0) {
             let holding = agreed.verdicts.iter().filter(|verdict| verdict.ended_unix_seconds.is_none());
             let fields = Fields { overview: &agreed.overview, verdicts: holding.collect() };
             let judges = judges_of(&agreed);

@@ -196,6 +196,17 @@ fn what_one_judge_says_alone_is_likely_and_its_past_unconfirmed() {
 }
 
 #[test]
+fn of_a_mesh_that_no_judge_sees_whole_an_agent_gives_its_own_judgement() {
+    let mut part = judge_with(&[verdict("node", "c", (600, None))]);
+    if let Some(Answer::Text(text)) = &mut part.document {
+        *text = text.replace("\"not_gathered\":0", "\"not_gathered\":7");
+    }
+    let mesh = claiming([part.clone(), part.clone(), part], times());
+    assert_eq!(subjects(&read(&mesh, "/api/v1/verdicts")), [""; 0]);
+    assert!(mesh.asked() == 3 && subjects(&read(&mesh, "/api/v1/history")) == ["c"]);
+}
+
+#[test]
 fn without_a_judge_an_agent_judges_itself_and_has_no_past() {
     let silent = Claims { document: None, ..judge_with(&[]) };
     let mesh = claiming([silent.clone(), silent.clone(), silent], times());

@@ -131,7 +131,10 @@ pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
     // The age of the document counts as well: its clock was read when it was written.
     let age = whole_seconds(judge.age_seconds);
     let shift = i128::from(now_unix_seconds) - i128::from(held.now_unix_seconds) - i128::from(age);
-    let shifted = |time: u64| u64::try_from((i128::from(time) + shift).max(0)).unwrap_or(u64::MAX);
+    // What is said to come has no end that one could wait for, so it is now.
+    let shifted = |time: u64| {
+        u64::try_from((i128::from(time) + shift).max(0)).map_or(now_unix_seconds, |it| it.min(now_unix_seconds))
+    };
     for verdict in &mut held.verdicts {
         verdict.since_unix_seconds = verdict.since_unix_seconds.map(shifted);
         verdict.ended_unix_seconds = verdict.ended_unix_seconds.map(shifted);
@@ -208,6 +211,13 @@ pub mod tests {
         let read = &said.held.verdicts[0];
         assert_eq!((read.since_unix_seconds, read.ended_unix_seconds), (Some(6_000), Some(6_500)));
         assert_eq!((&*said.node, said.held.nodes, said.judge.rounds, read.judges), ("n", 3, 60, None));
+    }
+
+    #[test]
+    fn nothing_ends_in_the_future() {
+        let ended = Verdict { ended_unix_seconds: Some(u64::MAX), ..verdict("link", "a->b") };
+        let said = read("n", &of(vec![ended]), 7_010).expect("a document");
+        assert_eq!(said.held.verdicts[0].ended_unix_seconds, Some(7_010));
     }
 
     #[test]

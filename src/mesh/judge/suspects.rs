@@ -8,6 +8,7 @@
 
 use super::document::{self, Said};
 use super::quorum::is_same;
+use crate::limits::MESH_VERDICTS_MAX;
 use crate::mesh::verdicts::{self, Confidence, Kind, Verdict};
 
 /// Rounds in a row in which a judge must differ in the same verdict.
@@ -44,6 +45,9 @@ impl Suspects {
             return Vec::new();
         };
         let before = std::mem::take(&mut self.0);
+        if ![own, a, b].into_iter().all(is_whole) {
+            return Vec::new();
+        }
         let mut suspects = Vec::new();
         for (judge, third) in [(a, b), (b, a)] {
             let since = [own, judge, third].map(began).into_iter().max().unwrap_or(0);
@@ -75,6 +79,13 @@ impl Suspects {
         }
         suspects
     }
+}
+
+/// Whether a judge has seen the whole mesh and lists all that it holds. Of a larger mesh each judge
+/// sees another part.
+fn is_whole(said: &Said) -> bool {
+    let holding = said.held.verdicts.iter().filter(|verdict| verdict.ended_unix_seconds.is_none());
+    said.held.overview.not_gathered == 0 && holding.count() < MESH_VERDICTS_MAX
 }
 
 /// When a judge began to judge, by this agent's clock.
@@ -147,6 +158,19 @@ mod tests {
         let mut suspects = Suspects::default();
         for _ in 0..9 {
             assert!(suspects.judged(&said("own", &[]), &[said("a", from_ref(&link))]).is_empty(), "of two judges");
+        }
+    }
+
+    #[test]
+    fn judges_that_see_only_a_part_of_the_mesh_are_not_compared() {
+        let (mut suspects, link) = (Suspects::default(), verdict("link", "x->y"));
+        let mut part = said("a", from_ref(&link));
+        part.held.overview.not_gathered = 1;
+        let all: Vec<Verdict> = (0..MESH_VERDICTS_MAX).map(|n| verdict("node", &format!("n{n}"))).collect();
+        for one in [part, said("a", &all)] {
+            for _ in 0..9 {
+                assert!(suspects.judged(&said("own", &[]), &[one.clone(), said("b", &[])]).is_empty());
+            }
         }
     }
 
