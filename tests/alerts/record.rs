@@ -284,16 +284,19 @@ fn check(step: usize, expression: &str, expected: &[&str]) -> Value {
     json!({"expr": expression, "eval_time": format!("{}s", step * STEP), "exp_samples": samples})
 }
 
+/// The agents of a record do not judge, and an alert says so.
+const JUDGES: &str = "alertname!=\"KubeCanaryJudgesMissing\"";
+
 /// Exactly these alerts fire at that step, besides the alerts of starved agents.
 pub fn firing(step: usize, expected: &[&str]) -> Value {
     // An alert lasts until the next evaluation, whose scrapes are up to 15 s older.
     let rightly = format!("unless on (node, reason) max_over_time({MAY}[60s]) == 1");
-    check(step, &format!("count by ({LABELS}) (ALERTS{{alertstate=\"firing\"}} {rightly})"), expected)
+    check(step, &format!("count by ({LABELS}) (ALERTS{{alertstate=\"firing\",{JUDGES}}} {rightly})"), expected)
 }
 
 /// Exactly these alerts have fired until that step, besides those of starved agents.
 pub fn ever(step: usize, expected: &[&str]) -> Value {
-    let alerts = "ALERTS{alertstate=\"firing\",alertname!=\"KubeCanaryAgentStarved\"}";
+    let alerts = format!("ALERTS{{alertstate=\"firing\",alertname!=\"KubeCanaryAgentStarved\",{JUDGES}}}");
     check(step, &format!("group by ({LABELS}) (max_over_time({alerts}[{}s]))", (step + 1) * STEP), expected)
 }
 
