@@ -7,7 +7,7 @@
 //! An agent that probes a part of the mesh must know these members with their addresses. 16 of them
 //! take some 1.3 KB.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::discovery::hash;
 
@@ -46,6 +46,14 @@ pub struct Ranked {
     pub address: IpAddr,
     /// The port of its HTTP server, if the source gives one.
     pub http_port: Option<u16>,
+}
+
+impl Ranked {
+    /// Returns the address of its HTTP server. `port` is that of a member whose port the source
+    /// does not give.
+    pub fn server(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.address, self.http_port.unwrap_or(port))
+    }
 }
 
 /// The best-ranked other members. It also knows the place of our own node among them.

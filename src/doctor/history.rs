@@ -94,8 +94,7 @@ impl History {
             };
             let unconfirmed = if verdict.unconfirmed { ", unconfirmed" } else { "" };
             let line = format!("{time}: {}{unconfirmed}", finding(verdict));
-            let holds = verdict.ended_unix_seconds.is_none();
-            let _ = writeln!(text, "{}", if holds { terminal.paint(tint(verdict), &line) } else { line });
+            let _ = writeln!(text, "{}", if verdict.holds() { terminal.paint(tint(verdict), &line) } else { line });
             let _ = writeln!(text, "    {}", printable(&verdict.evidence));
         }
         text

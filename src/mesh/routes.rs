@@ -185,7 +185,7 @@ impl Mesh {
         // Of a mesh that is too large for one collection, each judge sees another part. Then what
         // this agent sees itself says more.
         if let Some(agreed) = self.agreed().await.filter(|agreed| agreed.overview.not_gathered == 0) {
-            let holding = agreed.verdicts.iter().filter(|verdict| verdict.ended_unix_seconds.is_none());
+            let holding = agreed.verdicts.iter().filter(|verdict| verdict.holds());
             let fields = Fields { overview: &agreed.overview, verdicts: holding.collect() };
             let judges = judges_of(&agreed);
             let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);

@@ -5,7 +5,6 @@
 //! once, and not at each request.
 
 use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -49,8 +48,7 @@ pub async fn judges(
 type Asked<'a> = Pin<Box<dyn Future<Output = Option<Said>> + 'a>>;
 
 async fn ask(member: &Ranked, port: u16, answer: Duration) -> Option<Said> {
-    let address = SocketAddr::new(member.address, member.http_port.unwrap_or(port));
-    match client::get(address, document::PATH, JUDGE_DOCUMENT_BYTES_MAX, answer).await {
+    match client::get(member.server(port), document::PATH, JUDGE_DOCUMENT_BYTES_MAX, answer).await {
         Ok(body) => document::read(&member.node, &body, clock::realtime().as_secs()),
         Err(error) => {
             log::debug!("{} gives no verdicts: {error}", member.node);

@@ -29,7 +29,6 @@ mod table;
 mod times;
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -253,14 +252,14 @@ impl Judges {
             if role.is_decided(seen.judges, seen.proven) {
                 break;
             }
-            let address = SocketAddr::new(member.address, member.http_port.unwrap_or(self.port));
-            let answer = match client::get(address, JUDGE_PATH, JUDGE_BYTES_MAX, self.times.answer).await {
-                Ok(body) => JudgeAnswer::read(&body).filter(JudgeAnswer::counts),
-                Err(error) => {
-                    log::debug!("{} does not say whether it judges: {error}", member.node);
-                    None
-                }
-            };
+            let answer =
+                match client::get(member.server(self.port), JUDGE_PATH, JUDGE_BYTES_MAX, self.times.answer).await {
+                    Ok(body) => JudgeAnswer::read(&body).filter(JudgeAnswer::counts),
+                    Err(error) => {
+                        log::debug!("{} does not say whether it judges: {error}", member.node);
+                        None
+                    }
+                };
             if let Some(answer) = answer {
                 seen.judges += 1;
                 seen.proven += usize::from(answer.rounds >= ROUNDS_PROVEN);

@@ -42,7 +42,7 @@ pub fn agreed(said: &[Said]) -> Vec<Verdict> {
             }
         }
     }
-    agreed.sort_by_key(|verdict| verdict.ended_unix_seconds.is_some());
+    agreed.sort_by_key(|verdict| !verdict.holds());
     agreed
 }
 
@@ -118,7 +118,7 @@ pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
         .filter(|it| all().filter(|one| misses(one, &it.node)).count() >= needed)
         .cloned()
         .collect();
-    let holding: Vec<Verdict> = verdicts.iter().filter(|it| it.ended_unix_seconds.is_none()).cloned().collect();
+    let holding: Vec<Verdict> = verdicts.iter().filter(|it| it.holds()).cloned().collect();
     let Headline { state, text } = verdicts::of_verdicts(&holding).unwrap_or_else(|| without_verdict(said, needed));
     Overview {
         missing,

@@ -84,7 +84,7 @@ impl Suspects {
 /// Whether a judge has seen the whole mesh and lists all that it holds. Of a larger mesh each judge
 /// sees another part.
 fn is_whole(said: &Said) -> bool {
-    let holding = said.held.verdicts.iter().filter(|verdict| verdict.ended_unix_seconds.is_none());
+    let holding = said.held.verdicts.iter().filter(|verdict| verdict.holds());
     said.held.overview.not_gathered == 0 && holding.count() < MESH_VERDICTS_MAX
 }
 

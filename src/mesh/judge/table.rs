@@ -64,7 +64,7 @@ impl Entry {
     }
 
     const fn holds(&self) -> bool {
-        self.verdict.ended_unix_seconds.is_none()
+        self.verdict.holds()
     }
 
     fn end(&mut self, unix_seconds: u64) {
@@ -130,7 +130,7 @@ impl Table {
             match known {
                 Some(Entry { verdict: ours, .. }) => {
                     ours.unconfirmed &= theirs.unconfirmed;
-                    if ours.ended_unix_seconds.is_none() && theirs.judges >= Some(2) {
+                    if ours.holds() && theirs.judges >= Some(2) {
                         let since = ours.since_unix_seconds.into_iter().chain(theirs.since_unix_seconds).min();
                         ours.since_unix_seconds = since;
                     }

@@ -216,6 +216,13 @@ pub struct Verdict {
     pub weight: f64,
 }
 
+impl Verdict {
+    /// Whether it has not ended.
+    pub const fn holds(&self) -> bool {
+        self.ended_unix_seconds.is_none()
+    }
+}
+
 /// Returns all verdicts over a mesh, the most severe first, at most [`MESH_VERDICTS_MAX`].
 ///
 /// Takes up to 72 bytes per node, 320 per zone pair and 72 per domain, and a few
