@@ -37,6 +37,11 @@ pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
 /// Extra UDP probes that an agent sends in a second, to flows that seem to lose. At most one goes
 /// to each peer.
 pub const FLOW_PROBES_PER_SECOND: usize = 8;
+/// Evidence in nats from which on a flow is said to lose while the others of its link do not. A
+/// flow that loses a fifth takes more than a minute to give more. With less, the flows of a link
+/// that loses a twentieth to a fifth would lose by chance more often than once in 250 links and ten
+/// minutes.
+pub const FLOW_NATS_MIN: u8 = 5;
 /// Probes of one peer that may be in flight at once. Bounds the flight table to `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// Longest time that a loss is withheld while the source is asked whether the list is right. No

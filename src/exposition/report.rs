@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use super::process::Resident;
 use super::traces::Traces;
 use super::{View, now};
-use crate::limits::HOUR_PEERS_MAX;
+use crate::limits::{FLOW_NATS_MIN, HOUR_PEERS_MAX};
 use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
 use crate::report::{
     Age, FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, Source,
-    State, TenMinutes, Way,
+    State, Suspect, TenMinutes, Way,
 };
 use crate::statistics::{FlowWay, LagCounts, MtuReading, OwnCounters, RecentOwn, Statistics, UdpLinks};
 use crate::sys::{clock, proc};
@@ -193,21 +193,50 @@ fn flows(link: &UdpLinks<'_>, ports: &[u16]) -> Flows {
     let outcomes = link.flows();
     let each = outcomes.losing().into_iter().zip(outcomes.readings()).zip(link.flow_ways()).zip(ports);
     let losing = each.filter(|(((is_losing, _), _), _)| *is_losing);
-    let narrow = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
     let listed = losing.clone().map(|(((_, flow), way), port)| LosingFlow {
         source_port: *port,
         lost: narrow(flow.lost),
         probes: narrow(flow.probes),
-        direction: match way {
-            FlowWay::Unknown => Way::Unknown,
-            FlowWay::Out => Way::Out,
-            FlowWay::Back => Way::In,
-        },
+        direction: direction(way),
     });
+    let listed: Vec<LosingFlow> = listed.take(FLOWS_LISTED_MAX).collect();
     Flows {
         probed: u8::try_from(ports.len()).unwrap_or(u8::MAX),
         losing_count: u8::try_from(losing.count()).unwrap_or(u8::MAX),
-        losing: listed.take(FLOWS_LISTED_MAX).collect(),
+        suspect: if listed.is_empty() { suspect(link, ports) } else { None },
+        losing: listed,
+    }
+}
+
+/// Returns the flow of a link that may be losing.
+fn suspect(link: &UdpLinks<'_>, ports: &[u16]) -> Option<Suspect> {
+    let outcomes = link.flows();
+    let (flow, nats) = outcomes.evidence()?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is positive, and the cast saturates"
+    )]
+    let decinats = ((nats * 10.0) as u8).min(10 * FLOW_NATS_MIN - 1);
+    let (reading, way) = (outcomes.readings()[usize::from(flow)], link.flow_ways()[usize::from(flow)]);
+    (decinats > 0).then_some(Suspect {
+        source_port: *ports.get(usize::from(flow))?,
+        lost: narrow(reading.lost),
+        probes: narrow(reading.probes),
+        direction: direction(way),
+        decinats,
+    })
+}
+
+fn narrow(count: u32) -> u8 {
+    u8::try_from(count).unwrap_or(u8::MAX)
+}
+
+const fn direction(way: FlowWay) -> Way {
+    match way {
+        FlowWay::Unknown => Way::Unknown,
+        FlowWay::Out => Way::Out,
+        FlowWay::Back => Way::In,
     }
 }
 
@@ -284,7 +313,12 @@ mod tests {
             delay_variation_back_seconds: LONGEST,
             path_mtu_bytes: Some(u16::MAX),
             mtu_hole: Some(MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::TooBig }),
-            flows: Some(Flows { probed: u8::MAX, losing_count: u8::MAX, losing: vec![losing(); FLOWS_LISTED_MAX] }),
+            flows: Some(Flows {
+                probed: u8::MAX,
+                losing_count: u8::MAX,
+                losing: vec![losing(); FLOWS_LISTED_MAX],
+                suspect: None,
+            }),
             trace: None,
             syn_retransmissions: Some(u64::MAX),
         }
@@ -400,7 +434,7 @@ mod tests {
             delay_variation_there_seconds: seconds,
             delay_variation_back_seconds: seconds,
             path_mtu_bytes: Some(1_500),
-            flows: Some(Flows { probed: 16, losing_count: 0, losing: Vec::new() }),
+            flows: Some(Flows { probed: 16, losing_count: 0, losing: Vec::new(), suspect: None }),
             ..by_icmp.clone()
         };
         let by_tcp = Peer { syn_retransmissions: Some(100), ..by_icmp.clone() };

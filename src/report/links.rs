@@ -40,6 +40,26 @@ pub struct Flows {
     /// The first [`FLOWS_LISTED_MAX`] of them.
     #[serde(deserialize_with = "at_most::<_, _, FLOWS_LISTED_MAX>")]
     pub losing: Vec<LosingFlow>,
+    /// The flow that may be losing, if none is said to be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspect: Option<Suspect>,
+}
+
+/// A flow that may lose while the others of its link do not. Chance explains that of one link, but
+/// not of many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Suspect {
+    /// The source port of its probes.
+    pub source_port: u16,
+    /// Number of its last probes that were lost.
+    pub lost: u8,
+    /// Number of its last probes.
+    pub probes: u8,
+    /// Where they were lost.
+    pub direction: Way,
+    /// The evidence in tenths of a nat, below that of a flow which is said to lose.
+    pub decinats: u8,
 }
 
 /// A flow that loses while the others of its link do not.

@@ -20,7 +20,9 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use judge::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
-pub use links::{FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Trace, Way};
+pub use links::{
+    FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Suspect, Trace, Way,
+};
 pub use protocol::Protocol;
 pub use rounded::Rounded;
 
@@ -549,7 +551,7 @@ mod tests {
             delay_variation_back_seconds: Some(0.5),
             path_mtu_bytes: Some(1_450),
             mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::In, said: Said::TooBig }),
-            flows: Some(Flows { probed: 16, losing_count: 1, losing: vec![losing] }),
+            flows: Some(Flows { probed: 16, losing_count: 1, losing: vec![losing], suspect: None }),
             recent: RecentPeer { lost_there: Some(3), lost_back: Some(0), ..RecentPeer::default() },
             ..Peer::default()
         };

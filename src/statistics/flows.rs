@@ -18,18 +18,15 @@
 //! Rejected: the last 64 outcomes of the link, in their order. Half of them were extra probes, so
 //! of five and more dead flows of 16 there were too few to be sure of any.
 
-use crate::limits::FLOWS_MAX;
+use crate::limits::{FLOW_NATS_MIN, FLOWS_MAX};
 
 /// Number of flows that a link can have.
 pub(super) const FLOWS: usize = FLOWS_MAX as usize;
 /// Number of probes in turn in half of the counts: three of each of 16 flows. So a flow that loses
 /// no more is losing for 96 s at most, at an interval of a second.
 pub(super) const HALF_PROBES: u8 = 48;
-/// What a set of flows must explain in nats, besides the logarithm of the number of sets. More
-/// would need more probes than a minute has for a flow that loses a fifth. With less, the flows of
-/// a link that loses a twentieth to a fifth would lose by chance more often than once in 250
-/// links and ten minutes.
-const NATS_MIN: f64 = 5.0;
+/// What a set of flows must explain in nats, besides the logarithm of the number of sets.
+const NATS_MIN: f64 = FLOW_NATS_MIN as f64;
 /// What each flow of the set must explain by itself. Chance puts another flow beside those that
 /// lose with a probability of about e^-3.
 const OWN_NATS_MIN: f64 = 3.0;
@@ -41,6 +38,9 @@ const PRIOR_PROBES: f64 = 10.0;
 /// of two says less than ten of thirty.
 const CALM_PROBES: f64 = 3.0;
 
+/// Evidence of a flow needs so many probes. So it had extra ones: two short outages of all links
+/// lose both probes of a flow in turn on some links, and extra ones show that it is well.
+const TESTED_PROBES: u32 = 8;
 /// A link that loses so many probes, and this share of them, is worth a trace.
 const TRACED_LOST: u32 = 5;
 const TRACED_PERCENT: u8 = 20;
@@ -70,6 +70,15 @@ pub struct FlowReading {
 /// The recent probes of a link by flow: of the half that is counted now, and of the half before.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flows([[FlowReading; FLOWS]; 2]);
+
+/// The flows of a link that have lost most, as an explanation of all its losses.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    /// Number of these flows.
+    count: usize,
+    /// What they explain more than one rate for all flows does, without the cost of their choice.
+    nats: f64,
+}
 
 impl FlowReading {
     fn plus(self, other: Self) -> Self {
@@ -147,24 +156,49 @@ impl Flows {
         if !self.has_losses() {
             return losing;
         }
-        let readings = self.readings();
-        // Flows by their loss rates, from the highest.
-        let mut order: [usize; FLOWS] = std::array::from_fn(|flow| flow);
-        order.sort_unstable_by(|a, b| readings[*b].calm_rate().total_cmp(&readings[*a].calm_rate()));
-        let probed = readings.iter().filter(|flow| flow.probes > 0).count();
+        let order = self.by_loss();
         // Bad paths may lose at different rates: each set is compared with what is left.
         let mut rest = order.as_slice();
-        while let Some(count) = self.worst_set(rest) {
-            let (set, others) = rest.split_at(count);
-            for flow in set {
+        while let Some(set) = self.worst_set(rest, NATS_MIN) {
+            let (flows, others) = rest.split_at(set.count);
+            for flow in flows {
                 losing[*flow] = self.gain(*flow, others) >= OWN_NATS_MIN;
             }
             rest = others;
         }
-        let is_most = (FLOWS - rest.len()) * 2 > probed;
+        if self.are_losses_of(&order, FLOWS - rest.len()) { losing } else { [false; FLOWS] }
+    }
+
+    /// Returns the flow that has lost most of those that may lose while the others do not, and the
+    /// evidence for it in nats. `None` if chance explains the losses at least as well.
+    ///
+    /// Evidence below [`NATS_MIN`] says nothing of one link. That of many links may be added.
+    pub fn evidence(&self) -> Option<(u8, f64)> {
+        if !self.has_losses() {
+            return None;
+        }
+        let order = self.by_loss();
+        let is_tested = self.readings()[order[0]].probes >= TESTED_PROBES;
+        let set = self.worst_set(&order, 0.0).filter(|set| is_tested && self.are_losses_of(&order, set.count))?;
+        Some((u8::try_from(order[0]).ok()?, set.nats))
+    }
+
+    /// Returns the flows by their loss rates, from the highest.
+    fn by_loss(&self) -> [usize; FLOWS] {
+        let readings = self.readings();
+        let mut order: [usize; FLOWS] = std::array::from_fn(|flow| flow);
+        order.sort_unstable_by(|a, b| readings[*b].calm_rate().total_cmp(&readings[*a].calm_rate()));
+        order
+    }
+
+    /// Whether the first `count` of these flows are at most half, and lose at least as much as the
+    /// others together.
+    fn are_losses_of(&self, order: &[usize; FLOWS], count: usize) -> bool {
+        let readings = self.readings();
+        let probed = readings.iter().filter(|flow| flow.probes > 0).count();
         let of = |flows: &[usize]| flows.iter().map(|flow| readings[*flow].rate()).sum::<f64>();
-        let bad = order.len() - rest.len();
-        if is_most || of(&order[..bad]) < of(&order[bad..]) { [false; FLOWS] } else { losing }
+        let (set, others) = order.split_at(count);
+        count * 2 <= probed && of(set) >= of(others)
     }
 
     /// Returns how many nats a flow's own loss rate explains more than that of the others.
@@ -176,11 +210,11 @@ impl Flows {
         self.0.iter().map(of_half).sum()
     }
 
-    /// Returns how many of the first of these flows are the set that explains the losses best.
-    /// `None` if chance explains them.
-    fn worst_set(&self, flows: &[usize]) -> Option<usize> {
+    /// Returns the set that explains the losses best, of the first of these flows. `None` if it
+    /// explains no more than `least` nats beyond the cost of its choice.
+    fn worst_set(&self, flows: &[usize], least: f64) -> Option<Set> {
         let all = self.0.each_ref().map(|half| FlowReading::sum(flows.iter().map(|flow| half[*flow])));
-        let (mut sets, mut cost, mut best) = ([FlowReading::default(); 2], 0.0, (NATS_MIN, None));
+        let (mut sets, mut cost, mut best) = ([FlowReading::default(); 2], 0.0, None);
         for (count, flow) in (1..).zip(flows) {
             // The logarithm of the number of sets of this size, twice as many for each flow more.
             cost += (2.0 * (flows.len() + 1 - count) as f64 / count as f64).ln();
@@ -189,11 +223,11 @@ impl Flows {
                 *set = set.plus(half[*flow]);
                 nats += set.explains(*all);
             }
-            if nats > best.0 {
-                best = (nats, Some(count));
+            if nats > best.map_or(least, |best: Set| best.nats) {
+                best = Some(Set { count, nats });
             }
         }
-        best.1
+        best
     }
 
     /// Returns the flow that an extra probe would tell most about: of those that are not known to
@@ -216,8 +250,9 @@ impl Flows {
     }
 
     /// Returns a flow whose path is worth a trace, and the share of its probes that were lost, in
-    /// percent: the worst of those that lose while the others do not. If there is none and the link
-    /// loses a fifth, the flow that has lost most, and the share of the link.
+    /// percent: the worst of those that lose while the others do not, or one that may, because a
+    /// trace has evidence of its own. If there is none and the link loses a fifth, the flow that
+    /// has lost most, and the share of the link.
     pub fn worth_a_trace(&self) -> Option<(u8, u8)> {
         if !self.has_losses() {
             return None;
@@ -225,8 +260,12 @@ impl Flows {
         let readings = self.readings();
         let losing = (0_u8..).zip(readings.iter().zip(self.losing())).filter(|(_, (_, losing))| *losing);
         let worst = losing.map(|(flow, (it, _))| (flow, it.percent())).max_by_key(|(_, percent)| *percent);
+        let suspect = || {
+            let (flow, _) = self.evidence()?;
+            Some((flow, readings.get(usize::from(flow))?.percent()))
+        };
         let [newer, _] = &self.0;
-        worst.or_else(|| {
+        worst.or_else(suspect).or_else(|| {
             [newer, &readings].into_iter().find_map(|flows| {
                 let link = FlowReading::sum(flows.iter().copied());
                 let is_worth = link.lost >= TRACED_LOST && link.percent() >= TRACED_PERCENT;

@@ -1,8 +1,8 @@
 //! What is kept of single links beside the cells: the directions of UDP losses, flows that lose,
 //! and packets that are too large. Most links have none of these.
 
-use crate::limits::FLOWS_MAX;
-use crate::report::{Peer, RecentPeer, Said, Way};
+use crate::limits::{FLOW_NATS_MIN, FLOWS_MAX};
+use crate::report::{Flows, Peer, RecentPeer, Said, Way};
 use crate::sys::region::List;
 
 /// Largest number of links whose flows, and whose holes, are kept: some of each pair of a mesh of
@@ -12,6 +12,9 @@ const KEPT_MAX: usize = 4_096;
 const HEARD_SHARE: f64 = 0.9;
 /// The count of a reflector that is not known.
 const NOT_HEARD: u16 = u16::MAX;
+
+/// Evidence of a flow that loses while the others of its link do not, in tenths of a nat.
+pub const SURE: u8 = 10 * FLOW_NATS_MIN;
 
 /// Where a source's UDP probes to a peer were lost, in the recent window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ impl Ways {
     }
 }
 
-/// The flows of a link that lose while the others do not.
+/// The flows of a link that lose, or may lose, while the others do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LosingFlows {
     /// Number of the node that measured.
@@ -61,6 +64,15 @@ pub struct LosingFlows {
     pub lost: u8,
     /// Where they were lost.
     pub way: Way,
+    /// The evidence in tenths of a nat, at most [`SURE`]. With less, chance explains it.
+    pub decinats: u8,
+}
+
+impl LosingFlows {
+    /// Whether the evidence is enough without that of other links.
+    pub const fn is_sure(&self) -> bool {
+        self.decinats >= SURE
+    }
 }
 
 /// A link that large packets do not pass.
@@ -107,28 +119,14 @@ impl Links {
             let _ = self.holes.push(Hole { source, peer: number, passes_bytes, way, said });
         }
         let room = room.saturating_sub(size_of::<Hole>());
-        let known = peer.flows.as_ref().filter(|flows| {
-            flows.losing_count > 0 && flows.losing_count <= flows.probed / 2 && flows.probed <= FLOWS_MAX
-        });
-        let with_worst = known.and_then(|flows| Some((flows, flows.losing.iter().max_by_key(|flow| flow.lost)?)));
-        if let Some((flows, worst)) = with_worst
-            && room >= size_of::<LosingFlows>()
-        {
-            let losing = LosingFlows {
-                source,
-                peer: number,
-                source_port: worst.source_port,
-                probed: flows.probed,
-                losing: flows.losing_count,
-                probes: worst.probes.max(worst.lost),
-                lost: worst.lost,
-                way: worst.direction,
-            };
-            let has_room = self.flows.push(losing);
+        let losing = peer.flows.as_ref().and_then(|flows| losing(source, number, flows));
+        if let Some(losing) = losing.filter(|_| room >= size_of::<LosingFlows>()) {
+            let explains = self.flows.push(losing) && losing.is_sure();
             // Its losses have another cause, but it may also have heard too little of the peer.
-            let recent = RecentPeer { lost: 0, ..peer.recent };
+            let lost = if losing.is_sure() { 0 } else { peer.recent.lost };
+            let recent = RecentPeer { lost, ..peer.recent };
             self.add_ways((source, number), peer, &recent, room - size_of::<LosingFlows>());
-            return has_room;
+            return explains;
         }
         self.add_ways((source, number), peer, &peer.recent, room);
         false
@@ -164,7 +162,7 @@ impl Links {
         &self.ways
     }
 
-    /// Returns the links of which some flows lose.
+    /// Returns the links of which some flows lose, or may lose.
     pub fn flows(&self) -> &[LosingFlows] {
         &self.flows
     }
@@ -185,10 +183,30 @@ impl Links {
     }
 }
 
+/// Returns what a report says of the flows of a link. `None` if they are well, or if it cannot be.
+fn losing(source: u16, peer: u16, flows: &Flows) -> Option<LosingFlows> {
+    let most = flows.probed / 2;
+    if flows.probed > FLOWS_MAX || flows.losing_count > most {
+        return None;
+    }
+    let it = |source_port, losing, (probes, lost): (u8, u8), way, decinats| {
+        let probes = probes.max(lost);
+        LosingFlows { source, peer, source_port, probed: flows.probed, losing, probes, lost, way, decinats }
+    };
+    if flows.losing_count > 0 {
+        let worst = flows.losing.iter().max_by_key(|flow| flow.lost)?;
+        let counts = (worst.probes, worst.lost);
+        return Some(it(worst.source_port, flows.losing_count, counts, worst.direction, SURE));
+    }
+    let suspect = flows.suspect.filter(|it| most > 0 && it.decinats > 0)?;
+    let decinats = suspect.decinats.min(SURE - 1);
+    Some(it(suspect.source_port, 1, (suspect.probes, suspect.lost), suspect.direction, decinats))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Flows, LosingFlow, MtuHole};
+    use crate::report::{LosingFlow, MtuHole, Suspect};
 
     const ROOM: usize = 1_000;
 
@@ -221,7 +239,7 @@ mod tests {
     fn losses_of_at_most_half_of_the_flows_are_theirs() {
         let with = |probed, losing_count, listed: usize| {
             let flow = LosingFlow { source_port: 40_312, lost: 5, probes: 8, direction: Way::Out };
-            let flows = Some(Flows { probed, losing_count, losing: vec![flow; listed] });
+            let flows = Some(Flows { probed, losing_count, losing: vec![flow; listed], suspect: None });
             let mut links = Links::new(10_000);
             let explained = links.add(1, 2, &Peer { flows: flows.clone(), ..peer(4, 4, 0, None) }, ROOM);
             assert_eq!((links.flows().len(), links.ways().len()), (usize::from(explained), usize::from(!explained)));
@@ -241,11 +259,27 @@ mod tests {
         let flow = |source_port, lost| LosingFlow { source_port, lost, probes: 30, direction: Way::Out };
         let mut links = Links::new(10_000);
         for (number, probed) in [(2, 16), (3, 17), (4, 255)] {
-            let flows = Some(Flows { probed, losing_count: 3, losing: vec![flow(1, 4), flow(2, 20), flow(3, 9)] });
+            let losing = vec![flow(1, 4), flow(2, 20), flow(3, 9)];
+            let flows = Some(Flows { probed, losing_count: 3, losing, suspect: None });
             links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM);
         }
         let kept: Vec<_> = links.flows().iter().map(|it| (it.peer, it.source_port, it.lost)).collect();
         assert_eq!(kept, [(2, 2, 20)]);
+    }
+
+    #[test]
+    fn a_flow_that_may_lose_is_kept_and_explains_no_loss() {
+        let mut links = Links::new(10_000);
+        for (number, probed, decinats) in [(2, 16, 7), (3, 16, 255), (4, 16, 0), (5, 1, 7), (6, 255, 7)] {
+            let (lost, probes, direction) = (9, 3, Way::Out);
+            let suspect = Some(Suspect { source_port: 40_312, lost, probes, direction, decinats });
+            let flows = Some(Flows { probed, losing_count: 0, losing: Vec::new(), suspect });
+            assert!(!links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM));
+        }
+        let kept: Vec<_> =
+            links.flows().iter().map(|it| (it.peer, it.losing, it.lost, it.probes, it.decinats)).collect();
+        assert_eq!(kept, [(2, 1, 9, 9, 7), (3, 1, 9, 9, SURE - 1)], "one that lost more than it sent is corrected");
+        assert!(links.flows().iter().all(|it| !it.is_sure()) && links.ways().len() == 5);
     }
 
     #[test]

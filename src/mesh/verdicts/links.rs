@@ -24,6 +24,11 @@ const FOUND_AT_ONCE: f64 = 0.5;
 /// its pairs. Up to this share of losing pairs, the path explains such a cause.
 const LOSING_PAIRS: f64 = 0.75;
 
+/// Evidence of the flows of many links together, in nats, from which on it counts as that of one
+/// link. Of each pair that loses by UDP, chance gives so much.
+const TOGETHER_NATS: f64 = 6.0;
+const CHANCE_NATS: f64 = 0.05;
+
 /// Numbers of two nodes, the lower first.
 type Nodes = (u16, u16);
 
@@ -129,6 +134,27 @@ fn grouped<'a>(mut flows: Vec<&'a LosingFlows>, pairs_of_nodes: &[usize]) -> (Ve
     }
 }
 
+/// Whether chance does not explain what may be losing flows of all these links. They are sorted by
+/// pairs, and those of the node with most of them do not count: one report can name them all.
+fn are_sure_together(mesh: &Mesh<'_>, flows: &[&LosingFlows]) -> bool {
+    if flows.iter().all(|it| it.is_sure()) {
+        return false;
+    }
+    let of_pairs = || flows.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer));
+    let mut of_nodes = vec![0_u32; mesh.matrix.node_count()];
+    let mut sum = 0;
+    for it in of_pairs().filter_map(|of_pair| of_pair.first()) {
+        sum += u32::from(it.decinats);
+        for node in [it.source, it.peer] {
+            of_nodes[usize::from(node)] += u32::from(it.decinats);
+        }
+    }
+    let mut losing_pairs = 0_u32;
+    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0));
+    let without_the_worst = sum - of_nodes.into_iter().max().unwrap_or_default();
+    f64::from(without_the_worst) / 10.0 >= TOGETHER_NATS + CHANCE_NATS * f64::from(losing_pairs)
+}
+
 /// Returns the number of pairs that are probed by UDP, in all and of each node.
 fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
     let (mut all, mut of_nodes) = (0, vec![0_usize; mesh.matrix.node_count()]);
@@ -145,11 +171,14 @@ fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
 pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a>, verdicts: &mut Vec<Verdict>) {
     let is_evidence = |it: &&LosingFlows| is_evidence(mesh, it.source, it.peer);
     let mut flows: Vec<&LosingFlows> = mesh.matrix.losing_flows().iter().filter(is_evidence).collect();
+    // The worst flow of each pair comes first.
+    flows.sort_by_key(|it| (pair(it.source, it.peer), u8::MAX - it.decinats, u8::MAX - it.lost));
+    if !are_sure_together(mesh, &flows) {
+        flows.retain(|it| it.is_sure());
+    }
     if flows.is_empty() {
         return;
     }
-    // The worst flow of each pair comes first.
-    flows.sort_by_key(|it| (pair(it.source, it.peer), u8::MAX - it.lost));
     let all_pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
     let (groups, single) = grouped(flows, &udp_pairs(mesh).1);
     let mut has_paths_below = false;

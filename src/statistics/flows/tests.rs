@@ -20,34 +20,67 @@ impl Random {
 /// When a loss is known: the timeout and a second more.
 const LOST_AFTER: u32 = 2;
 
-/// Probes a flow each second in turn, and the suspect besides. `rate` is the loss rate of a flow at
-/// a second. Returns for each flow when it was losing first.
-fn first_losing(seconds: u32, seed: u64, rate: impl Fn(u32, u8) -> f64) -> [Option<u32>; FLOWS] {
-    let links = crate::statistics::udp::Links::new();
-    let halves = crate::statistics::halves::Halves::new(crate::units::Nanos::from_millis(1_000));
-    let link = links.get(crate::peers::SlotId(0), &halves).expect("a slot");
-    let (mut random, mut first, mut lost) = (Random(seed), [None; FLOWS], Vec::new());
-    let phase = u8::try_from(random.next() % 16).unwrap();
-    (0..random.next() % 48).for_each(|flow| link.outcome(u8::try_from(flow % 16).unwrap(), false, false));
-    for second in 0..seconds {
+/// A link whose flows are probed in turn, one each second, and the suspect besides.
+struct Played {
+    links: crate::statistics::udp::Links,
+    halves: crate::statistics::halves::Halves,
+    random: Random,
+    second: u32,
+    phase: u32,
+    /// Losses that are not known yet.
+    lost: Vec<(u32, u8, bool)>,
+}
+
+impl Played {
+    fn new(seed: u64) -> Self {
+        let halves = crate::statistics::halves::Halves::new(crate::units::Nanos::from_millis(1_000));
+        let mut random = Random(seed);
+        let phase = u32::try_from(random.next() % 16).unwrap();
+        let before = random.next() % 48;
+        let it =
+            Self { links: crate::statistics::udp::Links::new(), halves, random, second: 0, phase, lost: Vec::new() };
+        (0..before).for_each(|flow| it.link().outcome(u8::try_from(flow % 16).unwrap(), false, false));
+        it
+    }
+
+    fn link(&self) -> crate::statistics::udp::UdpLinks<'_> {
+        self.links.get(crate::peers::SlotId(0), &self.halves).expect("a slot")
+    }
+
+    fn flows(&self) -> Flows {
+        self.link().flows()
+    }
+
+    /// Plays a second. `rate` is the loss rate of a flow at a second.
+    fn second(&mut self, rate: impl Fn(u32, u8) -> f64) {
+        let Self { links, halves, random, second, phase, lost } = self;
+        let link = links.get(crate::peers::SlotId(0), halves).expect("a slot");
         lost.retain(|(at, flow, extra)| {
-            let is_due = at + LOST_AFTER == second;
+            let is_due = at + LOST_AFTER == *second;
             if is_due {
                 link.outcome(*flow, true, *extra);
             }
             !is_due
         });
-        let in_turn = (phase + u8::try_from(second % 16).unwrap()) % 16;
-        let extra = link.take_suspect();
-        for (flow, is_extra) in [(Some(in_turn), false), (extra, true)] {
+        let in_turn = u8::try_from((*phase + *second) % 16).unwrap();
+        for (flow, is_extra) in [(Some(in_turn), false), (link.take_suspect(), true)] {
             let Some(flow) = flow else { continue };
-            if random.chance(rate(second, flow)) {
-                lost.push((second, flow, is_extra));
+            if random.chance(rate(*second, flow)) {
+                lost.push((*second, flow, is_extra));
             } else {
                 link.outcome(flow, false, is_extra);
             }
         }
-        for (first, _) in first.iter_mut().zip(link.losing()).filter(|(_, losing)| *losing) {
+        *second += 1;
+    }
+}
+
+/// Plays a link. Returns for each flow when it was losing first.
+fn first_losing(seconds: u32, seed: u64, rate: impl Fn(u32, u8) -> f64) -> [Option<u32>; FLOWS] {
+    let (mut link, mut first) = (Played::new(seed), [None; FLOWS]);
+    for second in 0..seconds {
+        link.second(&rate);
+        for (first, _) in first.iter_mut().zip(link.flows().losing()).filter(|(_, losing)| *losing) {
             first.get_or_insert(second);
         }
     }
@@ -185,4 +218,40 @@ fn what_a_set_explains_is_the_likelihood_ratio_of_two_rates_to_one() {
     assert!((reading(4, 4).explains(reading(4, 8)) - expected).abs() < 1e-9);
     assert!(reading(0, 4).explains(reading(4, 8)).abs() < 1e-9, "it loses less");
     assert!(reading(4, 4).explains(reading(4, 4)).abs() < 1e-9, "there are no others");
+}
+
+/// Of 700 looks at links that lose alike on all flows, few have any evidence, and its mean is what
+/// the verdict over paths takes for chance.
+#[test]
+fn a_link_that_loses_alike_on_all_flows_has_next_to_no_evidence() {
+    for percent in [1, 5, 20, 50] {
+        let (mut lossy, mut some, mut sum) = (0, 0, 0.0);
+        for seed in 1_000..1_100 {
+            let mut link = Played::new(seed);
+            for second in 0..200 {
+                link.second(|second, _| if second < BEGIN { 0.0 } else { f64::from(percent) / 100.0 });
+                if second >= BEGIN && second % 20 == 19 {
+                    let flows = link.flows();
+                    lossy += u32::from(flows.has_losses());
+                    some += u32::from(flows.evidence().is_some());
+                    sum += flows.evidence().map_or(0.0, |(_, nats)| nats);
+                }
+            }
+        }
+        println!("{percent} %: of {lossy} looks, {some} have evidence, {:.4} nats on average", sum / f64::from(lossy));
+        assert!(sum / f64::from(lossy) <= 0.025 && some * 25 <= lossy, "{percent} %: {some} of {lossy}, {sum}");
+    }
+}
+
+#[test]
+fn a_flow_that_may_lose_has_evidence_before_it_is_said_to_lose() {
+    let (quiet, mut newer) = (of(48, |at| (at % 16, false)), of(16, |at| (at, false)));
+    newer[9] = FlowReading { probes: 9, lost: 4 };
+    let flows = Flows::new([newer, quiet]);
+    let (flow, nats) = flows.evidence().expect("it lost four of nine");
+    assert!(flow == 9 && nats > 0.0 && nats < f64::from(FLOW_NATS_MIN), "{flow}: {nats}");
+    assert_eq!((flows.losing(), flows.worth_a_trace()), ([false; FLOWS], Some((9, 33))));
+    newer[9] = FlowReading { probes: 2, lost: 2 };
+    assert_eq!(Flows::new([newer, quiet]).evidence(), None, "no extra probe has tested it");
+    assert_eq!(Flows::new([quiet; 2]).evidence(), None);
 }

@@ -251,6 +251,24 @@ fn flows_of_many_pairs_are_one_path_and_those_of_one_node_are_the_node() {
     assert_eq!(named(&verdicts), [(Kind::Node, "a", Some(Method::Udp))], "{verdicts:?}");
 }
 
+/// A flow that may lose says nothing of one link. Of many links it does, unless all are of one
+/// node, whose report may not be true.
+#[test]
+fn flows_that_may_lose_are_a_path_if_many_links_have_them() {
+    let suspected = |object: Value, decinats: u32| {
+        let suspect = json!({"source_port": 40_312, "lost": 3, "probes": 9, "direction": "out", "decinats": decinats});
+        with(object, "flows", json!({"probed": 16, "losing_count": 0, "losing": [], "suspect": suspect}))
+    };
+    let of_all = |decinats| three(|_, _, _| 0, move |_, _, object| suspected(object, decinats)).verdicts();
+    let verdicts = of_all(15);
+    assert_eq!(named(&verdicts), [(Kind::Paths, "*", None)], "{verdicts:?}");
+    assert!(verdicts[0].evidence.contains("6.2 % of the flows of 10 pairs of nodes"), "{}", verdicts[0].evidence);
+    // Six pairs are left without the worst node, and ten tenths of a nat are not enough for them.
+    assert_eq!(named(&of_all(9)), []);
+    let of_one = |from: &str, _: &str, object: Value| if from == "a" { suspected(object, 255) } else { object };
+    assert_eq!(named(&three(|_, _, _| 0, of_one).verdicts()), []);
+}
+
 /// `a` claims that half of the flows of all its links lose, and one true report names one flow. TCP
 /// loses everywhere, at a node, or at a link, where `a` has no part in it.
 #[test]
