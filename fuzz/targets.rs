@@ -196,6 +196,8 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     sent: u32::from(peer[3]) << (peer[6] % 25),
                     received: u32::from(peer[4]) << (peer[6] % 25),
                     lost: u32::from(peer[5]) << (peer[7] % 25),
+                    lost_in_row: u32::from(peer[7]) << (peer[6] % 25),
+                    answered_since: u32::from(peer[4] % 8),
                     lost_there: None,
                     lost_back: None,
                     refused: false,

@@ -126,6 +126,8 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
                 zone: Cow::Owned(zone(peer)),
                 usual_rtt_p50_seconds: Some(0.000_25),
                 recent: RecentPeer {
+                    lost_in_row: 0,
+                    answered_since: 0,
                     seconds: 60.0,
                     sent: PROBES,
                     received: PROBES - lost,

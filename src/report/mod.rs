@@ -330,6 +330,12 @@ pub struct RecentPeer {
     pub received: u32,
     /// Number of probes lost.
     pub lost: u32,
+    /// Number of probes that were last lost in a row; at most 255.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub lost_in_row: u32,
+    /// Number of probes that were answered since; at most 255.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub answered_since: u32,
     /// Number of them lost on the way to the peer, as the peer's count of requests shows. UDP only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_there: Option<u32>,
@@ -345,6 +351,12 @@ pub struct RecentPeer {
     /// 99th percentile of the round-trip times.
     #[serde(serialize_with = "rounded::option")]
     pub rtt_p99_seconds: Option<f64>,
+}
+
+/// Whether a count is left out of a report.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What a source measured of a peer in the last ten whole minutes.

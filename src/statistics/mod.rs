@@ -112,7 +112,12 @@ struct Numbers {
     hours: Hours,
     /// Time between two probes to the same peer.
     interval: Nanos,
+    /// Number of probes in [`LOSS_KNOWN_AFTER`].
+    late: u8,
 }
+
+/// A loss is known within this time, at timeouts of up to 5 s.
+const LOSS_KNOWN_AFTER: Nanos = Nanos::from_millis(6_000);
 
 /// The numbers of one method, to read.
 #[derive(Clone, Copy, Debug)]
@@ -512,6 +517,7 @@ impl Numbers {
             zones: ZonePairs::new(),
             hours: Hours::new(),
             interval,
+            late: u8::try_from(LOSS_KNOWN_AFTER.0 / interval.0.max(1)).unwrap_or(u8::MAX),
         }
     }
 }

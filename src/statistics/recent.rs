@@ -15,6 +15,9 @@ use super::scale::{BINS_MAX, Scale};
 use super::turns::Turns;
 use crate::prober::Event;
 
+/// So many losses in a row are an outage.
+const OUTAGE_PROBES: u8 = 4;
+
 #[derive(Debug, Default)]
 struct Half {
     sent: AtomicU8,
@@ -26,8 +29,11 @@ struct Half {
 pub(super) struct Windows {
     /// Number of the window that the newer half belongs to, modulo 2^16. A peer on the list is
     /// never silent for so many windows.
-    windows: Turns<AtomicU16>,
+    numbers: Turns<AtomicU16>,
     halves: [Half; 2],
+    /// Number of probes that were last lost in a row, and of those that were answered since.
+    lost_in_row: AtomicU8,
+    answered_since: AtomicU8,
 }
 
 /// The two halves of one slot.
@@ -50,6 +56,10 @@ pub struct RecentReading {
     pub received: u32,
     /// Number of probes lost in that time.
     pub lost: u32,
+    /// Number of probes that were last lost in a row; at most 255. 0 if none was lost in that time.
+    pub lost_in_row: u32,
+    /// Number of probes that were answered since; at most 255.
+    pub answered_since: u32,
     /// Median of the round-trip times in seconds; `None` if no probe was answered.
     pub rtt_p50_seconds: Option<f64>,
     /// 99th percentile of the round-trip times in seconds; `None` if no probe was answered.
@@ -74,9 +84,10 @@ impl Recent<'_> {
         [&half.sent, &half.lost].into_iter().chain(bins).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
-    /// Counts an event. `cell` is that of its round-trip time.
-    pub(super) fn record(&self, event: Event, cell: usize, window: u16) {
-        let windows = &self.windows.windows;
+    /// Counts an event. `cell` is that of its round-trip time. At most `late` probes are answered
+    /// between a lost one and the time when its loss is known.
+    pub(super) fn record(&self, event: Event, cell: usize, window: u16, late: u8) {
+        let windows = &self.windows.numbers;
         let held = windows.done();
         if held != window {
             windows.turn(window, || {
@@ -90,8 +101,21 @@ impl Recent<'_> {
         let (half, bins) = self.half(window);
         match event {
             Event::Sent => bump8(&half.sent),
-            Event::Received { .. } => bins.get(self.scale.bin(cell)).into_iter().for_each(bump8),
-            Event::Lost => bump8(&half.lost),
+            Event::Received { .. } => {
+                bins.get(self.scale.bin(cell)).into_iter().for_each(bump8);
+                bump8(&self.windows.answered_since);
+            }
+            Event::Lost => {
+                bump8(&half.lost);
+                // A loss is known late. So the last ones of an outage come after the first answers.
+                let answered = self.windows.answered_since.load(Ordering::Relaxed);
+                let is_outage = self.windows.lost_in_row.load(Ordering::Relaxed) >= OUTAGE_PROBES;
+                if answered > if is_outage { late } else { 0 } {
+                    self.windows.lost_in_row.store(0, Ordering::Relaxed);
+                    self.windows.answered_since.store(0, Ordering::Relaxed);
+                }
+                bump8(&self.windows.lost_in_row);
+            }
             _ => {}
         }
     }
@@ -110,7 +134,7 @@ impl Recent<'_> {
         seconds: f64,
         meanwhile: impl FnOnce(),
     ) -> Option<RecentReading> {
-        let held = self.windows.windows.done();
+        let held = self.windows.numbers.done();
         // Two halves count at most 510 in a bucket.
         let (mut sent, mut lost, mut bins) = (0, 0, [0_u16; BINS_MAX]);
         // Windows older than both do not count. If no event has come since a window began, the half
@@ -135,24 +159,45 @@ impl Recent<'_> {
         }
         meanwhile();
         // A half is overwritten two windows after its own.
-        let begun = self.windows.windows.begun();
+        let begun = self.windows.numbers.begun();
         if halves.iter().any(|of| begun.wrapping_sub(*of) > 1) {
             return None;
         }
         let quantile = |q| self.scale.quantile_of_bins(q, bins.iter().map(|count| u64::from(*count)));
         let received = bins.iter().map(|count| u32::from(*count)).sum();
-        let [rtt_p50_seconds, rtt_p99_seconds] = [quantile(0.5), quantile(0.99)];
-        Some(RecentReading { seconds, sent, received, lost, rtt_p50_seconds, rtt_p99_seconds })
+        let Windows { lost_in_row, answered_since, .. } = self.windows;
+        // A probe may have been answered meanwhile, or lost.
+        let [lost_in_row, answered_since] =
+            [lost_in_row, answered_since].map(|count| if lost > 0 { count.load(Ordering::Relaxed).into() } else { 0 });
+        let [rtt_p50_seconds, rtt_p99_seconds] = [0.5, 0.99].map(quantile);
+        Some(RecentReading {
+            seconds,
+            sent,
+            received,
+            lost,
+            lost_in_row,
+            answered_since,
+            rtt_p50_seconds,
+            rtt_p99_seconds,
+        })
     }
 
     /// Clears both halves of the slot.
     pub(super) fn reset(&self) {
-        self.windows.windows.turn(0, || [0, 1].into_iter().for_each(|window| self.clear(window)));
+        let Windows { numbers, lost_in_row, answered_since, .. } = self.windows;
+        for count in [lost_in_row, answered_since] {
+            count.store(0, Ordering::Relaxed);
+        }
+        numbers.turn(0, || [0, 1].into_iter().for_each(|window| self.clear(window)));
     }
 
     /// Copies `other` into this slot.
     pub(super) fn take_over(&self, other: Recent<'_>) {
-        self.windows.windows.turn(other.windows.windows.done(), || {
+        let (to, from) = (self.windows, other.windows);
+        for (to, from) in [(&to.lost_in_row, &from.lost_in_row), (&to.answered_since, &from.answered_since)] {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.windows.numbers.turn(other.windows.numbers.done(), || {
             for window in [0, 1] {
                 let ((to, to_bins), (from, from_bins)) = (self.half(window), other.half(window));
                 let counters = [&to.sent, &to.lost].into_iter().chain(to_bins);
@@ -174,8 +219,8 @@ mod tests {
 
     fn record(recent: Recent<'_>, window: u16, times: usize) {
         for _ in 0..times {
-            recent.record(Event::Sent, 0, window);
-            recent.record(RECEIVED, 0, window);
+            recent.record(Event::Sent, 0, window, 0);
+            recent.record(RECEIVED, 0, window, 0);
         }
     }
 
@@ -200,5 +245,39 @@ mod tests {
         assert_eq!(seen(9, false, 11), None);
         assert_eq!(seen(8, true, 9), None, "gone before it was read");
         assert_eq!(seen(20, true, 21), Some((0, 0)));
+    }
+
+    /// Records probes, `x` for a lost one and `.` for an answered one, and returns what was last
+    /// lost in a row and answered since.
+    fn last(outcomes: &str, late: u8) -> [u32; 2] {
+        let (windows, scale) = (Windows::default(), Scale::default());
+        let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();
+        let recent = Recent { windows: &windows, bins: &bins, scale: &scale };
+        for outcome in outcomes.chars() {
+            recent.record(Event::Sent, 0, 8, late);
+            recent.record(if outcome == 'x' { Event::Lost } else { RECEIVED }, 0, 8, late);
+        }
+        let reading = recent.read(8, true, 60.0).expect("a reading");
+        [reading.lost_in_row, reading.answered_since]
+    }
+
+    #[test]
+    fn the_last_losses_in_a_row_and_the_answers_since_are_counted() {
+        for (outcomes, expected) in [
+            ("", [0, 0]),
+            ("......", [0, 0]),
+            ("..x", [1, 0]),
+            ("..xxx...", [3, 3]),
+            ("..xxx..x", [1, 0]),
+            ("..xx.x.", [1, 1]),
+            // The last losses of an outage are known after the first answers.
+            ("..xxxx.x.x...", [6, 5]),
+            ("..xxxx.......x", [1, 0]),
+        ] {
+            assert_eq!(last(outcomes, 6), expected, "{outcomes}");
+        }
+        assert_eq!(last("..xxxx.x", 0), [1, 0], "a loss is known at once");
+        assert_eq!(last(&"x".repeat(300), 6), [255, 0]);
+        assert_eq!(last(&format!("xxxx{}", ".".repeat(300)), 6), [4, 255]);
     }
 }

@@ -211,7 +211,7 @@ impl Rare {
 }
 
 impl PeerStatistics<'_> {
-    pub(super) fn record(self, event: Event, window: u16) {
+    pub(super) fn record(self, event: Event, window: u16, late: u8) {
         let Self { hot, rare, cells, scale, .. } = self;
         let mut cell = 0;
         match event {
@@ -232,7 +232,7 @@ impl PeerStatistics<'_> {
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
             Event::Extra { .. } => {}
         }
-        self.recent().record(event, cell, window);
+        self.recent().record(event, cell, window, late);
     }
 
     /// Counts SYN segments that were sent again.

@@ -19,6 +19,7 @@ mod mesh;
 mod protocols;
 mod rows;
 mod shapes;
+mod silence;
 #[path = "../common/splitmix.rs"]
 mod splitmix;
 

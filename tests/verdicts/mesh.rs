@@ -456,22 +456,20 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                     }
                     let unanswered = (there | back | unread) & window;
                     // An answer tells where the probes before it were lost.
-                    let answered = !unanswered & window;
-                    let known = if answered == 0 { 0 } else { unanswered & !((1 << answered.trailing_zeros()) - 1) };
+                    let answered = (!unanswered & window).trailing_zeros();
+                    let known = u64::MAX.checked_shl(answered).map_or(0, |before| unanswered & before);
                     let ways = (method == Method::Udp).then(|| {
                         let there = there | plan_is_away(plan, *to, unread);
                         ((known & there).count_ones(), (known & !there).count_ones())
                     });
-                    let (a, b) = (places[plan.zone_of(from)], places[plan.zone_of(*to)]);
-                    let far = if plan.zone_of(from) == plan.zone_of(*to) {
-                        0.0
-                    } else {
-                        300.0 + (a.0 - b.0).hypot(a.1 - b.1)
-                    };
-                    // This is the same for both directions, whichever is drawn first.
+                    let zones = [plan.zone_of(from), plan.zone_of(*to)];
+                    let [a, b] = zones.map(|zone| places[zone]);
+                    let far = if zones[0] == zones[1] { 0.0 } else { 300.0 + (a.0 - b.0).hypot(a.1 - b.1) };
+                    // It is the same for both directions.
                     let pair = Random((from.min(*to) * 1_000 + from.max(*to)) as u64 ^ seed).unit();
                     let usual = 60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair);
                     let (least, most) = bucket(usual + plan.extra_us(from, *to));
+                    let [lost_in_row, answered_since] = last_losses(unanswered, window);
                     row.push(Made {
                         to: *to,
                         network,
@@ -482,6 +480,8 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         refused: method == Method::Tcp && plan.refused(*to) & window != 0,
                         ways,
                         arrived: !(there | plan_is_away(plan, *to, unread)),
+                        lost_in_row,
+                        answered_since,
                         heard: None,
                         rtt_seconds: f64::midpoint(least, most),
                         usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),
@@ -568,4 +568,14 @@ fn hear(rows: &mut [Vec<Made>], covered: impl Fn(usize) -> u64) {
             cell.heard = Some((bits & covered(from)).count_ones());
         }
     }
+}
+
+/// Returns how many probes of a window were last lost in a row, and how many were answered since.
+/// The newest is the lowest bit.
+fn last_losses(unanswered: u64, window: u64) -> [u32; 2] {
+    let probes = || (0..u64::BITS).filter(|at| window >> at & 1 == 1).map(|at| unanswered >> at & 1 == 1);
+    let count = |of: usize| u32::try_from(of).expect("at most 64");
+    let answered = probes().take_while(|is_lost| !is_lost).count();
+    let lost = probes().skip(answered).take_while(|is_lost| *is_lost).count();
+    if lost == 0 { [0; 2] } else { [count(lost), count(answered)] }
 }

@@ -58,6 +58,9 @@ pub struct Made {
     pub lost: u32,
     /// Of TCP: whether the host has refused some of them.
     pub refused: bool,
+    /// The last probes that were lost, without an answer since.
+    pub lost_in_row: u32,
+    pub answered_since: u32,
     /// Of UDP: the losses whose way is known, and the requests that arrived, newest first.
     pub ways: Option<(u32, u32)>,
     pub arrived: u64,
@@ -71,11 +74,22 @@ pub struct Made {
 }
 
 /// Puts the report of a node into the matrix.
-pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds, counted): (f64, u64)) {
+pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], counts: (f64, u64)) {
+    put_at(plan, matrix, (node, 0), row, counts);
+}
+
+/// Does the same for a report that is read so many seconds after the collection has begun.
+pub fn put_at(
+    plan: &Plan,
+    matrix: &mut Matrix,
+    (node, read): (usize, i64),
+    row: &[Made],
+    (seconds, counted): (f64, u64),
+) {
     let starved = plan.own_loss(node) > 0.0;
     let sent: u32 = row.iter().map(|cell| cell.sent).sum();
     let (node_name, zone) = (name(node), zone_name(plan.zone_of(node)));
-    matrix.begin_row(&Source {
+    let source = Source {
         node: Cow::Borrowed(&node_name),
         zone: Cow::Borrowed(&zone),
         version: Cow::Borrowed("0.1.0"),
@@ -101,7 +115,8 @@ pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds
             run_delay_seconds: Some(if starved { seconds / 2.0 } else { 0.01 }),
         },
         ..Source::default()
-    });
+    };
+    matrix.begin_row_at(&source, read);
     for cell in row {
         let (peer, zone) = (name(cell.to), zone_name(plan.zone_of(cell.to)));
         let answered = cell.lost < cell.sent;
@@ -122,6 +137,8 @@ pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], (seconds
             address: Some([10, 0, 0, 1].into()),
             since_unix_seconds: (cell.lost > 0).then(|| clock::realtime().as_secs() - 60),
             recent: RecentPeer {
+                lost_in_row: cell.lost_in_row,
+                answered_since: cell.answered_since,
                 seconds,
                 sent: cell.sent,
                 received: cell.sent - cell.lost,

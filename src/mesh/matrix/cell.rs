@@ -135,6 +135,25 @@ impl Cell {
         Self { bits, moment: self.moment & ((1 << SINCE_SHIFT) - 1) | NO_SINCE << SINCE_SHIFT, ..self }
     }
 
+    /// Returns the cell without so many of its losses.
+    #[must_use]
+    pub const fn without_last_losses(self, losses: u32) -> Self {
+        let losses = if losses < self.lost() { losses } else { self.lost() };
+        self.with_counts(self.probes() - losses, self.lost() - losses)
+    }
+
+    /// Returns the cell with so many losses, and no other probes.
+    #[must_use]
+    pub const fn with_losses_alone(self, losses: u32) -> Self {
+        self.with_counts(losses, losses)
+    }
+
+    const fn with_counts(self, probes: u32, lost: u32) -> Self {
+        let [probes, lost] =
+            [if probes < COUNT_MAX { probes } else { COUNT_MAX }, if lost < COUNT_MAX { lost } else { COUNT_MAX }];
+        Self { bits: self.bits & !(COUNT_MAX | COUNT_MAX << COUNT_BITS) | probes | lost << COUNT_BITS, ..self }
+    }
+
     /// Returns the sort key of a row's cells. A row has at most one cell per key.
     pub const fn key(self) -> (u16, u8) {
         (self.peer, (self.layer() as u8) << 1 | self.is_over_ipv6() as u8)

@@ -20,6 +20,7 @@ mod links;
 mod names;
 mod node;
 mod pace;
+mod silence;
 
 pub use bounds::{Bounds, NotKept};
 pub use cell::{Cell, Layer, rtt_us};
@@ -35,6 +36,7 @@ use std::ops::Range;
 use cell::Contents;
 use links::Links;
 use names::Numbers;
+use silence::Silence;
 
 use crate::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
 use crate::report::{Method, Network, Peer, Source};
@@ -63,6 +65,8 @@ pub struct Row {
     pub layers: u8,
     /// Whether one of its UDP objects does not say how many requests of the peer were heard.
     is_deaf: bool,
+    /// When it was read, in seconds after the epoch of the matrix.
+    read: i16,
 }
 
 const _: () = assert!(size_of::<Row>() <= 104);
@@ -94,6 +98,7 @@ pub struct Matrix {
     /// The layers that are no longer kept, because there is no room.
     dropped: u8,
     links: Links,
+    silence: Silence,
     /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
@@ -132,6 +137,7 @@ impl Matrix {
             layers: 0,
             dropped: 0,
             links: Links::new(bounds.bytes),
+            silence: Silence::new(bounds.bytes),
             members: 0,
             not_kept: NotKept::default(),
             domains: domains::OfNodes::default(),
@@ -141,7 +147,13 @@ impl Matrix {
 
     /// Begins a row. If the row before has not ended, it has broken off.
     pub fn begin_row(&mut self, source: &Source<'_>) {
-        self.finish();
+        self.begin_row_at(source, clock::realtime().as_secs().saturating_sub(self.epoch).cast_signed());
+    }
+
+    /// Does the same for a row that is read so many seconds after the matrix was made.
+    pub fn begin_row_at(&mut self, source: &Source<'_>, seconds: i64) {
+        self.break_off();
+        let read = i16::try_from(seconds.clamp(i16::MIN.into(), i16::MAX.into())).unwrap_or_default();
         let place = u16::try_from(self.rows.len()).ok().filter(|place| usize::from(*place) < self.bounds.rows);
         let number = place.and_then(|_| self.node(&source.node, &source.zone, true));
         let (Some(place), Some(number)) = (place, number) else {
@@ -149,8 +161,8 @@ impl Matrix {
             return;
         };
         let begin = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
-        let row =
-            Row { begin, len: 0, facts: Facts::of(source), lasting: Lasting::default(), layers: 0, is_deaf: false };
+        let (facts, lasting) = (Facts::of(source), Lasting::default());
+        let row = Row { begin, len: 0, facts, lasting, layers: 0, is_deaf: false, read };
         let room = self.bytes() + size_of::<Row>() <= self.bounds.bytes;
         if self.get(number).row.is_some() || !room || !self.rows.push(row) {
             self.not_kept.rows += 1;
@@ -215,6 +227,12 @@ impl Matrix {
         }
         if cell.probes() > 0 && !self.keep(cell) {
             return true;
+        }
+        if recent.lost_in_row > 0
+            && let Some((place, row)) = self.rows.iter().enumerate().next_back()
+        {
+            let room = self.bounds.bytes.saturating_sub(self.bytes());
+            self.silence.add((place, row.read), cell, &recent, room);
         }
         self.layers |= if cell.probes() > 0 { layer.bit() } else { 0 };
         let Some(row) = self.rows.last_mut() else { return true };
@@ -324,7 +342,7 @@ impl Matrix {
 
     /// Notes that a node's row did not arrive, or broke off, for this reason.
     pub fn missing(&mut self, node: &str, error: &str) {
-        self.finish();
+        self.break_off();
         let Some(number) = self.node(node, "", false) else {
             self.not_kept.rows += 1;
             return;
@@ -351,6 +369,19 @@ impl Matrix {
 
     /// Ends the input. A row that has not ended has broken off. The verdicts need this.
     pub fn finish(&mut self) {
+        self.break_off();
+        let Self { rows, cells, silence, nodes, .. } = self;
+        let read = |peer: u16| nodes[usize::from(peer)].row.map(|row| rows[usize::from(row)].read);
+        silence.settle(cells, nodes.len(), |row| rows[usize::from(row)].range(), read);
+    }
+
+    /// Returns the number of sources whose losses to a node, and to others, do not count yet.
+    pub fn fresh_sources(&self, node: u16) -> u16 {
+        self.silence.fresh_sources(node)
+    }
+
+    /// Ends a row that has not ended. It has broken off.
+    fn break_off(&mut self) {
         if self.current.take().is_some() {
             self.sort_last_row();
         }
@@ -428,6 +459,7 @@ impl Matrix {
             + nodes
             + rows
             + self.links.bytes()
+            + self.silence.bytes()
             + self.numbers.bytes()
             + self.text.bytes()
     }
@@ -435,7 +467,11 @@ impl Matrix {
     /// Returns the resident bytes, in whole pages for mapped memory.
     pub fn resident_bytes(&self) -> usize {
         let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
-        lists + self.links.resident_bytes() + self.text.resident_bytes() + self.numbers.bytes()
+        lists
+            + self.links.resident_bytes()
+            + self.silence.resident_bytes()
+            + self.text.resident_bytes()
+            + self.numbers.bytes()
     }
 
     /// Returns the number of known nodes, from their own rows or as peers.

@@ -12,6 +12,10 @@ use super::{Kind, Verdict, sentence};
 use crate::mesh::matrix::{Matrix, Presence};
 use crate::report::Method;
 
+/// So many sources must have begun to lose what they send to a node before its missing report says
+/// nothing until the next collection. One false report hides no agent.
+const FRESH_MIN: u16 = 2;
+
 /// Whether a verdict over a loss of one protocol is about what agents answer.
 const fn is_by_agents(protocol: Option<Method>) -> bool {
     matches!(protocol, Some(Method::Udp | Method::Tcp))
@@ -83,7 +87,8 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
     let (matrix, findings) = (scope.matrix, &all.found.findings);
     let is_missing = |node: &u16| {
         let it = matrix.get(*node);
-        it.presence == Presence::Missing && !it.is_leaving() && !findings.has_node(*node)
+        let is_fresh = matrix.fresh_sources(*node) >= FRESH_MIN;
+        it.presence == Presence::Missing && !it.is_leaving() && !findings.has_node(*node) && !is_fresh
     };
     let missing: Vec<u16> = matrix.numbers().filter(is_missing).collect();
     if missing.is_empty() {
