@@ -140,7 +140,7 @@ const NAMED: i64 = 10;
 const ENDED: i64 = 6;
 
 #[test]
-fn a_fault_of_many_links_blames_nobody_else_while_it_begins_and_ends() {
+fn nothing_else_is_named_while_a_fault_of_many_links_begins_and_ends() {
     let all = u32::try_from(LOOKS).expect("few");
     for (name, is_cut, kind) in [HALVES, QUARTER, NODE, TWO_NODES] {
         let mut blamed = 0;

@@ -44,6 +44,9 @@ const CALM_ONE_OF: u32 = 10;
 /// Largest number of cells whose losses in a row are kept: those of three methods and 24 peers of
 /// 227 nodes. With more, none of this is done.
 const KEPT_MAX: usize = 16_384;
+/// Largest number of them of one row: those of three methods, two families and 170 peers. With
+/// more, none of this is done for that row, so that one report cannot prevent it for all.
+const ROW_KEPT_MAX: usize = 1_024;
 
 /// The last losses of a cell: 10 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +86,9 @@ fn link(peer: u16, key: u8) -> Link {
 pub(super) struct Silence {
     runs: List<Run>,
     is_cut: bool,
+    /// The row that is being read, and where its runs begin. The latter is `None` if it has too
+    /// many.
+    current: (u16, Option<usize>),
     /// Of each node, the number of sources whose losses to it do not count yet. Empty if there are
     /// none.
     fresh: Vec<u16>,
@@ -103,7 +109,12 @@ enum State {
 
 impl Silence {
     pub fn new(bytes: usize) -> Self {
-        Self { runs: List::new((bytes / size_of::<Run>()).min(KEPT_MAX)), is_cut: false, fresh: Vec::new() }
+        Self {
+            runs: List::new((bytes / size_of::<Run>()).min(KEPT_MAX)),
+            is_cut: false,
+            current: (0, Some(0)),
+            fresh: Vec::new(),
+        }
     }
 
     /// Returns the bytes in use.
@@ -136,6 +147,15 @@ impl Silence {
         let moment = i64::from(read).saturating_sub((since / rate).ceil() as i64);
         let moment = i16::try_from(moment.clamp(i16::MIN.into(), i16::MAX.into())).unwrap_or_default();
         let row = u16::try_from(row).unwrap_or(u16::MAX);
+        if self.current.0 != row {
+            self.current = (row, Some(self.runs.len()));
+        }
+        let Some(begin) = self.current.1 else { return };
+        if self.runs.len() - begin >= ROW_KEPT_MAX {
+            self.runs.resize(begin, Run::NONE);
+            self.current.1 = None;
+            return;
+        }
         let run = Run { row, peer, key, lost: narrow(lost), answered: narrow(answered), moment };
         self.is_cut |= room < size_of::<Run>() || !self.runs.push(run);
     }
@@ -176,7 +196,7 @@ impl Silence {
             }
         }
         self.runs.resize(0, Run::NONE);
-        self.is_cut = false;
+        (self.is_cut, self.current) = (false, (0, Some(0)));
     }
 }
 
@@ -266,3 +286,6 @@ fn state(runs: &[Run], cells: &[Cell], known_after: i16) -> State {
         (true, _) => State::Silent(HANDSHAKE_SECONDS),
     }
 }
+
+#[cfg(test)]
+mod tests;
