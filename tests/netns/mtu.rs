@@ -13,7 +13,7 @@ use crate::common::scrape::same;
 use crate::common::until::until;
 use crate::fabric::{Fabric, is_across};
 use crate::faults::Faults;
-use crate::mesh::{Agent, Mesh};
+use crate::mesh::{Agent, Mesh, Node};
 use crate::probing::{
     LONG, Totals, agents, all_clean, count, in_short, link, links, named, peers_file, picture, watch,
 };
@@ -59,17 +59,14 @@ fn after(agents: &[Agent<'_>], probes: u64, mut look: impl FnMut(&[Value])) -> V
 /// `slack` is by how much the reported size may be too small.
 fn holes_are(reports: &[Value], has_hole: impl Fn(&str, &str) -> bool, said: &str, slack: u64) {
     for ((source, peer, _), link) in links(reports).filter(|((_, _, protocol), _)| protocol == "udp") {
-        match hole(link) {
-            Some((passes, direction, who_says)) => {
-                assert!(has_hole(&source, &peer), "{source} to {peer}: {link}");
-                assert!((PASSES - slack..=PASSES).contains(&passes), "{source} to {peer}: {link}");
-                assert_eq!((direction, who_says), ("out", said), "{source} to {peer}: {link}");
-                assert_eq!(count(link, "path_mtu_bytes"), passes, "{source} to {peer}: {link}");
-            }
-            None => {
-                assert!(!has_hole(&source, &peer), "{source} to {peer}: {link}");
-                assert_eq!(count(link, "path_mtu_bytes"), FULL, "{source} to {peer}: {link}");
-            }
+        if let Some((passes, direction, who_says)) = hole(link) {
+            assert!(has_hole(&source, &peer), "{source} to {peer}: {link}");
+            assert!((PASSES - slack..=PASSES).contains(&passes), "{source} to {peer}: {link}");
+            assert_eq!((direction, who_says), ("out", said), "{source} to {peer}: {link}");
+            assert_eq!(count(link, "path_mtu_bytes"), passes, "{source} to {peer}: {link}");
+        } else {
+            assert!(!has_hole(&source, &peer), "{source} to {peer}: {link}");
+            assert_eq!(count(link, "path_mtu_bytes"), FULL, "{source} to {peer}: {link}");
         }
     }
     // Small packets all pass.
@@ -137,7 +134,7 @@ fn a_silent_hole_of_one_link_is_named_with_its_size_and_direction() {
 #[test]
 fn a_silent_hole_in_front_of_a_node_is_found_on_every_link_to_it() {
     let mesh = Mesh::of(&NAMES);
-    let others: Vec<String> = mesh.nodes.iter().filter(|node| node.name != "c").map(|node| node.ipv4()).collect();
+    let others: Vec<String> = mesh.nodes.iter().filter(|node| node.name != "c").map(Node::ipv4).collect();
     let _faults = Faults::new(&mesh.node("c").namespace, "eth0", &["hit"], &[large_ones(&others)]);
     let agents = agents(&mesh, &peers_file(&mesh), &[]);
     let reports = after(&agents, PROBES, |_| ());

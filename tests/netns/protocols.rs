@@ -112,13 +112,13 @@ impl Fault {
         let packets = format!("ip saddr {{ {} }}", addresses.join(", "));
         (!addresses.is_empty()).then(|| Faults::new(&node.namespace, "eth0", &["hit"], &self.rules(&packets)))
     }
+}
 
-    /// Whether a link has sent and lost enough for the verdict.
-    fn is_long_enough(self, protocol: &str, total: Total) -> bool {
-        match protocol {
-            "udp" => total.sent >= PROBES && total.lost + OPEN >= PROBES,
-            _ => total.lost >= HANDSHAKES,
-        }
+/// Whether a link has sent and lost enough for the verdict.
+fn is_long_enough(protocol: &str, total: Total) -> bool {
+    match protocol {
+        "udp" => total.sent >= PROBES && total.lost + OPEN >= PROBES,
+        _ => total.lost >= HANDSHAKES,
     }
 }
 
@@ -131,7 +131,7 @@ fn into_the_fault(agents: &[Agent<'_>], fault: Fault, place: Place, before: &Tot
         for ((source, peer, protocol), total) in totals.since(before) {
             if place.has(source, peer) && fault.protocols().contains(&protocol.as_str()) {
                 affected += 1;
-                enough += usize::from(fault.is_long_enough(protocol, total));
+                enough += usize::from(is_long_enough(protocol, total));
             } else {
                 assert_eq!(total.lost, 0, "{source} to {peer} by {protocol}: {total:?}");
             }

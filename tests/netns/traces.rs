@@ -155,7 +155,7 @@ fn source_ports(node: &Node, file: &str) -> BTreeSet<u16> {
 fn the_hop_behind_which_a_path_dies_is_named() {
     let chain = Chain::new();
     let agents = chain.agents();
-    let reports = watch(&agents, "a report", LONG, |reports| Ok::<_, String>(reports));
+    let reports = watch(&agents, "a report", LONG, Ok::<_, String>);
     for (protocol, _) in HOPS {
         assert!(link(&reports, "a", "b", protocol)["trace"].is_null(), "a healthy path is not shown");
         assert_eq!(count(link(&reports, "a", "b", protocol), "hops"), 3, "two routers");

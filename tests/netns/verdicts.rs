@@ -436,14 +436,14 @@ fn a_false_report_among_twelve_names_only_its_author_or_its_links() {
             let mut reports = true_reports.clone();
             tell(reports.last_mut().expect("twelve"));
             *said.lock().unwrap_or_else(PoisonError::into_inner) = rows::line(reports.last().expect("twelve"));
-            let lied = named(&reports, &[]);
-            names_the_liar_alone(&lied, lie, "doctor");
+            let found = named(&reports, &[]);
+            names_the_liar_alone(&found, lie, "doctor");
             let document = document(&agents[4], &NAMES);
             rows::verdicts_follow(&document);
             assert!(!document.to_string().contains("ghost"), "{lie}: {document}");
             names_the_liar_alone(&named(list(&document, "rows"), &[]), lie, "an agent");
             // Nodes that one report invents are no evidence, not even against that report.
-            assert_eq!(lied.is_empty(), *lie == "invents members", "{lie}: {lied:?}");
+            assert_eq!(found.is_empty(), *lie == "invents members", "{lie}: {found:?}");
         }
     });
 }
