@@ -41,6 +41,10 @@ const CALM_PROBES: f64 = 3.0;
 /// Evidence of a flow needs so many probes. So it had extra ones: two short outages of all links
 /// lose both probes of a flow in turn on some links, and extra ones show that it is well.
 const TESTED_PROBES: u32 = 8;
+/// A flow that is suspected is worth a trace if it has lost so many probes, and this share of them.
+/// A trace takes half a minute, and shows a loss of 13 % and more.
+const SUSPECT_LOST: u32 = 2;
+const SUSPECT_PERCENT: u8 = 13;
 /// A link that loses so many probes, and this share of them, is worth a trace.
 const TRACED_LOST: u32 = 5;
 const TRACED_PERCENT: u8 = 20;
@@ -261,8 +265,9 @@ impl Flows {
         let losing = (0_u8..).zip(readings.iter().zip(self.losing())).filter(|(_, (_, losing))| *losing);
         let worst = losing.map(|(flow, (it, _))| (flow, it.percent())).max_by_key(|(_, percent)| *percent);
         let suspect = || {
-            let (flow, _) = self.evidence()?;
-            Some((flow, readings.get(usize::from(flow))?.percent()))
+            let flow = self.suspect()?;
+            let it = readings.get(usize::from(flow)).filter(|it| it.lost >= SUSPECT_LOST)?;
+            Some((flow, it.percent())).filter(|(_, percent)| *percent >= SUSPECT_PERCENT)
         };
         let [newer, _] = &self.0;
         worst.or_else(suspect).or_else(|| {
