@@ -130,27 +130,26 @@ impl Cell {
     /// Returns the cell with the answered probes alone.
     #[must_use]
     pub const fn without_losses(self) -> Self {
-        let answered = self.probes() - self.lost();
-        let bits = self.bits & !(COUNT_MAX | COUNT_MAX << COUNT_BITS) | answered;
-        Self { bits, moment: self.moment & ((1 << SINCE_SHIFT) - 1) | NO_SINCE << SINCE_SHIFT, ..self }
+        let moment = self.moment & ((1 << SINCE_SHIFT) - 1) | NO_SINCE << SINCE_SHIFT;
+        Self { moment, ..self.with_counts(self.probes() - self.lost(), 0) }
     }
 
     /// Returns the cell without so many of its losses.
     #[must_use]
-    pub const fn without_last_losses(self, losses: u32) -> Self {
-        let losses = if losses < self.lost() { losses } else { self.lost() };
+    pub fn without_last_losses(self, losses: u32) -> Self {
+        let losses = losses.min(self.lost());
         self.with_counts(self.probes() - losses, self.lost() - losses)
     }
 
-    /// Returns the cell with so many losses, and no other probes.
+    /// Returns the cell with so many of its losses, and no other probes.
     #[must_use]
-    pub const fn with_losses_alone(self, losses: u32) -> Self {
+    pub fn with_last_losses_alone(self, losses: u32) -> Self {
+        let losses = losses.min(self.lost());
         self.with_counts(losses, losses)
     }
 
+    /// Returns the cell with counts that fit: no larger ones than it has.
     const fn with_counts(self, probes: u32, lost: u32) -> Self {
-        let [probes, lost] =
-            [if probes < COUNT_MAX { probes } else { COUNT_MAX }, if lost < COUNT_MAX { lost } else { COUNT_MAX }];
         Self { bits: self.bits & !(COUNT_MAX | COUNT_MAX << COUNT_BITS) | probes | lost << COUNT_BITS, ..self }
     }
 

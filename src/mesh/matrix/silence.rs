@@ -242,9 +242,9 @@ impl<'a> Row<'a> {
                 // Until handshakes are lost, too, a single link would seem to lose other protocols
                 // alone.
                 State::Silent(seconds) if !are_many_silent && seconds < HANDSHAKE_SECONDS => *cell,
-                State::Silent(_) if run.lost > 0 => cell.with_losses_alone(cell.lost().min(run.lost.into())),
+                State::Silent(_) if run.lost > 0 => cell.with_last_losses_alone(run.lost.into()),
                 // No handshake was due since then.
-                State::Silent(seconds) if seconds < HANDSHAKE_SECONDS => cell.with_losses_alone(0),
+                State::Silent(seconds) if seconds < HANDSHAKE_SECONDS => cell.with_last_losses_alone(0),
                 State::Usual | State::Fresh(_) | State::Silent(_) => *cell,
             };
         }
@@ -262,7 +262,7 @@ fn state(runs: &[Run], cells: &[Cell], known_after: i16) -> State {
     let Some((link, _)) = runs.first().map(Run::place) else { return State::Usual };
     let of_peer = cells[cells.partition_point(|cell| cell.peer() < link.0)..].iter();
     let of_peer = of_peer.take_while(|cell| cell.peer() == link.0);
-    let (mut lost, mut answered_least, mut moments, mut are_back) = (u8::MAX, u8::MAX, Vec::new(), Vec::new());
+    let (mut lost, mut answers, mut latest) = (u8::MAX, [u8::MAX, 0], None);
     for cell in of_peer.filter(|cell| cell.layer() != Layer::Tcp && self::link(link.0, cell.key().1) == link) {
         // A cell without a run has answered.
         let Some(run) = runs.iter().find(|run| run.key == cell.key().1) else { return State::Usual };
@@ -271,19 +271,19 @@ fn state(runs: &[Run], cells: &[Cell], known_after: i16) -> State {
         if before * CALM_ONE_OF > cell.probes().saturating_sub(in_row + answered) {
             return State::Usual;
         }
-        (lost, answered_least) = (lost.min(run.lost), answered_least.min(run.answered));
-        moments.push(run.moment);
-        are_back.push(answered > 0);
+        lost = lost.min(run.lost);
+        answers = [answers[0].min(run.answered), answers[1].max(run.answered)];
+        latest = latest.max(Some(run.moment));
     }
-    let Some(latest) = moments.into_iter().max() else { return State::Usual };
-    match (are_back.contains(&true), are_back.contains(&false)) {
-        (false, _) if lost < SILENT_PROBES || latest > -known_after => {
+    let Some(latest) = latest else { return State::Usual };
+    match answers {
+        [_, 0] if lost < SILENT_PROBES || latest > -known_after => {
             State::Fresh(latest.saturating_add(KNOWN_AFTER_SECONDS))
         }
-        (false, _) => State::Silent(latest.saturating_neg()),
+        [_, 0] => State::Silent(latest.saturating_neg()),
         _ if lost < SILENT_PROBES => State::Usual,
-        (true, false) if latest <= -BACK_AFTER_SECONDS && answered_least >= BACK_PROBES => State::Back,
-        (true, _) => State::Silent(HANDSHAKE_SECONDS),
+        [least, _] if least >= BACK_PROBES && latest <= -BACK_AFTER_SECONDS => State::Back,
+        _ => State::Silent(HANDSHAKE_SECONDS),
     }
 }
 
