@@ -1,5 +1,8 @@
-//! Where a name is on each ring. Every agent of a mesh must agree, whatever its version, CPU and
-//! libraries. So the hash is our own and never changes. `DefaultHasher` may change.
+//! Where a name is on each ring, and what stands for it in a report. Every agent of a mesh must
+//! agree, whatever its version, CPU and libraries. So these hashes never change, as `DefaultHasher`
+//! may.
+
+use siphasher::sip::SipHasher24;
 
 /// Returns the hash of a name. It mixes in little-endian words of eight bytes, each by a
 /// multiplication. The length distinguishes padding from zero bytes.
@@ -45,6 +48,12 @@ pub fn rank(name: &str) -> u64 {
     mix(of(name) ^ 0x2545_f491_4f6c_dd1d)
 }
 
+/// Returns what stands for a name in compact reports. Another name with the same hash cannot be
+/// found, so whoever chooses names, as pods do with DNS, cannot pass for another node.
+pub fn in_reports(name: &str) -> u64 {
+    SipHasher24::new().hash(name.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +65,7 @@ mod tests {
         let of = |name| (on_ring(name), on_second_ring(name), lot(name));
         assert_eq!(of("node-1"), (0x50d5_6e6e_09aa_6db4, 0xef0e_cf30_3206_b12e, 25814));
         assert_eq!(rank("node-1"), 0x6a61_e3d7_506b_14d4);
+        assert_eq!(in_reports("node-1"), 0x66c6_bac1_a280_94a0);
         assert_eq!(of("ip-10-0-0-7.eu-central-1.compute"), (0x51da_7874_828f_1431, 0x6451_240c_d70d_9ed2, 8096));
     }
 

@@ -26,9 +26,10 @@ pub mod underlay;
 mod update;
 
 pub use dns::DnsConfig;
+pub use hash::in_reports as name_in_reports;
 pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
 pub use members::{MemberId, Members};
-pub use ranks::{Ranked, Ranks};
+pub use ranks::{Listed, Ranked, Ranks};
 pub use roster::Roster;
 pub use selection::{Scheme, Selection, select};
 pub use source::{DiscoveryError, Source, run};

@@ -10,7 +10,9 @@ use super::report::{self, Measured};
 use super::{View, Walk};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, REPORT_OBJECT_BYTES_MAX};
-use crate::peers::{Method, SlotId};
+use crate::peers::{self, Method, SlotId};
+use crate::report::compact;
+use crate::sys::clock;
 
 /// What `/api/v1/identity` answers: node, zone and version of this agent.
 #[derive(Debug, Serialize)]
@@ -47,6 +49,23 @@ impl PeersBody {
     pub fn new(view: Arc<View>) -> Self {
         Self { view: Walk::new(view), link: 0, stage: Stage::Source }
     }
+}
+
+/// Returns the report of this agent in the compact form.
+pub fn compact(view: &View) -> Vec<u8> {
+    let measured = Measured::now(view);
+    let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+    let source = report::source(view, &directory, &measured);
+    let mut out = compact::Writer::new(&source, peers::name_in_reports(&view.node), clock::realtime().as_secs());
+    for (slot, peer) in directory.peers() {
+        let (node, zone) = (peers::name_in_reports(peer.node()), directory.zone_name(peer.zone()));
+        for method in Method::ALL {
+            if let Some(object) = report::peer((&view.statistics, &view.traces), (slot, method), peer, zone) {
+                out.peer(node, &object);
+            }
+        }
+    }
+    out.end()
 }
 
 fn write(out: &mut Vec<u8>, value: &impl Serialize) {

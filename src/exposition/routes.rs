@@ -5,12 +5,12 @@ use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
-use super::api::{Identity, PeersBody};
+use super::api::{self, Identity, PeersBody};
 use super::hour::hour;
 use super::{AgentMetrics, Format, MetricsBody, View, now};
 use crate::allocator::AllocatorInfo;
 use crate::http::{Reply, Routes};
-use crate::report;
+use crate::report::{self, compact};
 
 const JSON: &str = "application/json";
 
@@ -42,6 +42,10 @@ impl Routes for App {
             "/readyz" => health(self.view.health.ready(now())),
             "/api/v1/identity" => self.identity(),
             report::JUDGE_PATH => json(&self.view.judging.answer(now())),
+            report::PATH if compact::is_accepted(accept) => {
+                let body = api::compact(&self.view);
+                Reply::Full { status: 200, content_type: compact::MEDIA_TYPE, body }
+            }
             report::PATH => {
                 let body = PeersBody::new(Arc::clone(&self.view));
                 Reply::Stream { content_type: JSON, body: Box::new(body) }

@@ -22,7 +22,7 @@ pub use peer::{Peer, Presence};
 
 use std::net::IpAddr;
 
-pub use crate::discovery::{Network, Ranked, Roster};
+pub use crate::discovery::{Listed, Network, Ranked, Roster, name_in_reports};
 pub use crate::method::Method;
 
 /// A set of methods.

@@ -6,6 +6,7 @@
 //! and a field that the first versions did not write may be missing. Fields may be added, and no
 //! field is removed or renamed. Strings without an escape are borrowed from the text.
 
+pub mod compact;
 mod judge;
 mod links;
 mod protocol;
@@ -19,7 +20,7 @@ use std::net::IpAddr;
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use judge::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
+pub use judge::{JUDGE_BYTES_MAX, JUDGE_PATH, JUDGE_PROTOCOL, JudgeAnswer};
 pub use links::{
     FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Suspect, Trace, Way,
 };
