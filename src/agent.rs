@@ -555,7 +555,11 @@ mod tests {
             let far = UdpSocket::bind("127.0.0.3:0").expect("an address of loopback");
             far.set_read_timeout(Some(Duration::from_millis(10))).expect("a time limit");
 
-            let roster = Roster::new([("far", IpAddr::from([127, 0, 0, 3]))].into_iter());
+            let roster = Roster::new(
+                [discovery::Listed { node: "far", address: IpAddr::from([127, 0, 0, 3]), http_port: None, zone: None }]
+                    .into_iter(),
+                false,
+            );
             assert!(probing.update(Update::Roster(Arc::new(roster))));
             let mut request = [0; REQUEST_BYTES];
             write_request(&mut request, 0, 1, NtpTime::from_unix(clock::realtime()), ErrorEstimate::UNKNOWN, &[0; 24]);

@@ -165,17 +165,17 @@ impl Narrow {
 
     /// Makes the roster of a list, if it differs from the last. It has the addresses of all if only
     /// a part of the list passes.
-    fn make_roster(&mut self, peers: &[PeerSpec], is_partial: bool) {
+    fn make_roster<'a>(&mut self, peers: &'a [PeerSpec], is_partial: bool) {
         let pods = peers.iter().filter(|spec| spec.network == Network::Pod);
         // A pod that terminates is about to stop, and judges no more.
         let staying = pods.clone().filter(|spec| spec.readiness != Readiness::Terminating);
-        let listed = staying.map(|spec| {
-            let PeerSpec { node, address, http_port, .. } = spec;
-            Listed { node, address: *address, http_port: *http_port }
-        });
+        let listed = |spec: &'a PeerSpec| {
+            let PeerSpec { node, address, http_port, zone, .. } = spec;
+            Listed { node, address: *address, http_port: *http_port, zone: zone.as_deref() }
+        };
         let Ourselves { node, addresses, .. } = &self.ourselves;
-        let ranks = Ranks::of(listed, self.ranked_by, (node, addresses));
-        let beyond = is_partial.then(|| pods.map(|spec| (spec.node.as_str(), spec.address)));
+        let ranks = Ranks::of(staying.map(listed), self.ranked_by, (node, addresses));
+        let beyond = is_partial.then(|| pods.map(listed));
         if let Some(roster) = self.roster.next(ranks, beyond) {
             self.roster = Arc::clone(&roster);
             self.unsent_roster = Some(roster);

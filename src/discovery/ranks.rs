@@ -34,6 +34,8 @@ pub struct Listed<'a> {
     pub address: IpAddr,
     /// The port of its HTTP server, if the source gives one.
     pub http_port: Option<u16>,
+    /// Its zone, if it is known.
+    pub zone: Option<&'a str>,
 }
 
 /// One of the best-ranked members.
@@ -97,7 +99,7 @@ impl Ranks {
                 Err(RANKED_MAX) => {}
                 Err(at) => {
                     others.truncate(RANKED_MAX - 1);
-                    let Listed { node, address, http_port } = it;
+                    let Listed { node, address, http_port, .. } = it;
                     others.insert(at, Ranked { rank, node: node.into(), address, http_port });
                 }
             }
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     fn listed(node: &str, last: u8) -> Listed<'_> {
-        Listed { node, address: [10, 0, 0, last].into(), http_port: Some(9) }
+        Listed { node, address: [10, 0, 0, last].into(), http_port: Some(9), zone: None }
     }
 
     /// The names of the ranked members as an agent of that name finds them, itself included.

@@ -80,30 +80,34 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// [`GetError`]. Every status other than 200 is an error.
 pub async fn get(address: SocketAddr, path: &str, limit: usize, time: Duration) -> Result<Vec<u8>, GetError> {
     let exchange = async {
-        let (mut link, body) = open(address, path).await?;
-        link.collect(body, limit).await
+        let (mut link, response) = open(address, path, None).await?;
+        link.collect(response.into_body(), limit).await
     };
     tokio::time::timeout(time, exchange).await.map_err(|_| GetError::Time(time))?
 }
 
 /// Sends a request and reads the head of the answer. The caller reads the rest from the [`Link`],
-/// within its own bounds.
+/// within its own bounds. `accept` is the media type to ask for, if not any.
 ///
 /// # Errors
 /// As [`get`].
-pub async fn open(address: SocketAddr, path: &str) -> Result<(Link, Incoming), GetError> {
-    let request = Request::get(path)
-        .header(header::HOST, address.to_string())
-        .header(header::CONNECTION, "close")
-        .body(Empty::new())
-        .map_err(GetError::Path)?;
+pub async fn open(
+    address: SocketAddr,
+    path: &str,
+    accept: Option<&'static str>,
+) -> Result<(Link, Response<Incoming>), GetError> {
+    let mut request = Request::get(path).header(header::HOST, address.to_string()).header(header::CONNECTION, "close");
+    if let Some(accept) = accept {
+        request = request.header(header::ACCEPT, accept);
+    }
+    let request = request.body(Empty::new()).map_err(GetError::Path)?;
     let stream = TcpStream::connect(address).await.map_err(GetError::Connect)?;
     let mut link = Link::handshake(stream).await.map_err(GetError::Wire)?;
     let response = link.send(request).await.map_err(GetError::Wire)?;
     if response.status() != StatusCode::OK {
         return Err(GetError::Status(response.status()));
     }
-    Ok((link, response.into_body()))
+    Ok((link, response))
 }
 
 /// The number of bytes that may still be read from a stream. A [`Link`], which knows what is a
@@ -392,7 +396,7 @@ mod tests {
             send_without_end(&mut stream, b"HTTP/1.1 100 Continue\r\n\r\n").await
         };
         let (got, _) = tokio::join!(get(address, "/", 9, Duration::from_hours(1)), server());
-        let (opened, _) = tokio::join!(open(address, "/"), server());
+        let (opened, _) = tokio::join!(open(address, "/", None), server());
         for error in [got.map(drop).unwrap_err(), opened.map(drop).unwrap_err()] {
             assert!(matches!(&error, GetError::Wire(_)) && error.to_string().contains("beside the body"), "{error}");
         }

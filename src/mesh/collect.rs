@@ -12,11 +12,15 @@
 //! read one after the other, because they go into one stream. While one is read, the connections to
 //! the next agents are opened.
 //!
+//! A judge asks for compact reports ([`compact`]), which no reader sees, and spreads its requests
+//! over the round. Agents that do not know that form send JSON.
+//!
 //! Three traps are handled here:
 //! - A report may break off in the middle, and the document must still be complete.
 //! - An agent may answer for another node than the one that was asked.
 //! - A slow reader of the document must not make the agents look slow.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -27,18 +31,25 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use tokio::time::{Instant, timeout_at};
+use hyper::header::CONTENT_TYPE;
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::frame_writer::FrameWriter;
-use super::matrix::Matrix;
-use super::queue::{Queue, Target};
+use super::matrix::{Bounds, Matrix};
+use super::queue::{Queue, Silent, Target};
 use super::split::{Object, SplitError, Splitter};
 use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{self, GetError, Link};
-use crate::limits::{FRAME_BYTES, REPORT_BYTES_MAX, REPORT_PEERS_MAX, REPORT_REQUESTS_MAX};
+use crate::limits::{
+    FRAME_BYTES, JUDGE_REQUEST_PAUSE, JUDGE_REQUESTS_MAX, MESH_REPORTS_MAX, REPORT_BYTES_MAX, REPORT_PEERS_MAX,
+    REPORT_REQUESTS_MAX,
+};
+use crate::peers::name_in_reports;
+use crate::report::compact::{self, NotCompact};
 use crate::report::{self, Missing, Peer, Source};
+use crate::sys::clock;
 
 /// Why the report of a node is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +69,12 @@ pub enum RowError {
     /// An object of the report cannot be parsed.
     #[error("not a report: {0}")]
     Parse(#[from] serde_json::Error),
+    /// The data is not a compact report.
+    #[error(transparent)]
+    Compact(#[from] NotCompact),
+    /// The agent did not answer in the last collection, and there was no time to ask it again.
+    #[error("did not answer before, and was not asked again")]
+    Silent,
     /// The address now belongs to another node, which has this name.
     #[error("answers as {0}")]
     Another(String),
@@ -74,23 +91,46 @@ pub enum RowError {
 pub struct Collected {
     /// The input of the verdicts.
     pub matrix: Matrix,
-    /// Nodes whose report is missing or incomplete.
+    /// The first [`MESH_REPORTS_MAX`] nodes whose report is missing or incomplete.
     pub missing: Vec<Missing>,
+    /// Number of further ones.
+    pub missing_not_listed: usize,
     /// Number of further nodes, which were not asked.
     pub further: usize,
 }
 
-/// Asks this agent and all others, and writes `{row}
+/// What a collection is for.
+pub enum For<'a> {
+    /// A document for a reader. It is written to this writer.
+    Reader(FrameWriter),
+    /// A judge. These agents were silent in its last collection. They become those of this one.
+    Judge(&'a mut Silent),
+}
+
+/// Asks this agent and others, and writes `{row}
 /// ,{row}
-/// …` into `rows`.
-pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: FrameWriter) -> Collected {
-    let queue = RefCell::new(Queue::new(&view, port));
-    let mut collection = Collection { matrix: listed(&view), rows, count: 0, queue: &queue, times };
-    let mut missing = Vec::new();
+/// …` for a reader.
+pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>) -> Collected {
+    let (queue, mut matrix, rows, mut silent) = match purpose {
+        For::Reader(rows) => (Queue::new(&view, port), Matrix::within(Bounds::AGENT), rows, None),
+        For::Judge(silent) => {
+            let (queue, rows) = (Queue::of_all(&view, port, silent), FrameWriter::nowhere());
+            (queue, Matrix::within(Bounds::JUDGE), rows, Some(silent))
+        }
+    };
+    list(&view, &mut matrix, silent.is_some());
+    let queue = RefCell::new(queue);
+    let hashes = if silent.is_some() { Hashes::of(&matrix) } else { Hashes::default() };
+    let mut collection = Collection { matrix, rows, count: 0, queue: &queue, times, hashes };
+    let (mut missing, mut missing_not_listed) = (Vec::new(), 0);
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         let error = error.to_string();
         matrix.missing(node, &error);
-        missing.push(Missing { node: node.to_owned(), error });
+        if missing.len() < MESH_REPORTS_MAX {
+            missing.push(Missing { node: node.to_owned(), error });
+        } else {
+            missing_not_listed += 1;
+        }
     };
     if let Err(error) = collection.own(Arc::clone(&view)).await {
         note(&mut collection.matrix, &view.node, &error);
@@ -99,18 +139,24 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: FrameWriter
         collection.matrix.seek(&target.node);
     }
     let until = Instant::now() + times.collection;
-    let (in_flight, answered) = (Vec::with_capacity(REPORT_REQUESTS_MAX), VecDeque::new());
-    let mut openings = Openings { queue: &queue, in_flight, answered, until, times };
+    let pause = match &silent {
+        Some(silent) if silent.is_known() => JUDGE_REQUEST_PAUSE,
+        // A new judge replaces one that others miss.
+        Some(_) => JUDGE_REQUEST_PAUSE / 5,
+        None => Duration::ZERO,
+    };
+    let mut openings = Openings::new(&queue, until, times, silent.is_some().then_some(pause));
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
-            Ok(opened) => {
-                let mut row = pin!(collection.other(&target, opened, until));
+            Ok(Opened::Report(link, body)) => {
+                let mut row = pin!(collection.other(&target, (link, body), until));
                 poll_fn(|cx| {
                     openings.drive(cx);
                     row.as_mut().poll(cx)
                 })
                 .await
             }
+            Ok(Opened::Compact(report)) => collection.compact(&target, &report),
             Err(error) => Err(error),
         };
         if let Err(error) = done {
@@ -118,26 +164,63 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, rows: FrameWriter
         }
     }
     let mut matrix = collection.matrix;
+    if let Some(silent) = &mut silent {
+        // There was no time for these. Those that answered before count as not asked.
+        while let Some(target) = queue.borrow_mut().next() {
+            if silent.has(&target.node) {
+                note(&mut matrix, &target.node, &RowError::Silent);
+            }
+        }
+        silent.replace(matrix.numbers().filter(|node| matrix.is_missing(*node)).map(|node| matrix.name(node)));
+    }
     matrix.finish();
     let members = view.directory.read().unwrap_or_else(PoisonError::into_inner).mesh().members;
     // This agent is asked too, so it counts as one.
     let beyond = usize::try_from(members).unwrap_or_default().saturating_sub(queue.borrow().count() + 1);
     let further = matrix.unsought().max(beyond);
-    Collected { matrix, missing, further }
+    Collected { matrix, missing, missing_not_listed, further }
 }
 
-/// Returns a matrix of the agent's own list, with names and zones from discovery.
-fn listed(view: &View) -> Matrix {
-    let mut matrix = Matrix::new();
+/// Adds the agent's own list to a matrix, or all members, with names and zones from discovery.
+fn list(view: &View, matrix: &mut Matrix, are_all: bool) {
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
     matrix.member(&view.node, directory.own_zone());
     for (_, peer) in directory.peers() {
         matrix.member(peer.node(), directory.zone_name(peer.zone()));
     }
-    matrix
+    let roster = directory.roster();
+    for (node, zone) in (0..roster.named()).filter(|_| are_all).filter_map(|place| roster.name(place)) {
+        matrix.member(node, zone.unwrap_or_default());
+    }
 }
 
-type Opened = (Link, Incoming);
+/// The numbers of a matrix's nodes by the hashes that stand for their names in compact reports: 10
+/// bytes a node.
+#[derive(Default)]
+struct Hashes(Vec<([u8; 8], [u8; 2])>);
+
+impl Hashes {
+    fn of(matrix: &Matrix) -> Self {
+        let hash = |node: u16| (name_in_reports(matrix.name(node)).to_be_bytes(), node.to_be_bytes());
+        let mut all: Vec<_> = matrix.numbers().map(hash).collect();
+        all.sort_unstable();
+        Self(all)
+    }
+
+    fn find(&self, hash: u64) -> Option<u16> {
+        let at = self.0.binary_search_by_key(&hash.to_be_bytes(), |(hash, _)| *hash).ok()?;
+        Some(u16::from_be_bytes(self.0[at].1))
+    }
+}
+
+/// An answer to a request for a report.
+enum Opened {
+    /// A report in JSON, of which the head has arrived.
+    Report(Link, Incoming),
+    /// A whole compact report.
+    Compact(Vec<u8>),
+}
+
 type Opening = Pin<Box<dyn Future<Output = Result<Opened, RowError>>>>;
 
 /// Requests to agents that are in flight or answered, a few at a time.
@@ -147,15 +230,30 @@ struct Openings<'a> {
     answered: VecDeque<(Target, Result<Opened, RowError>)>,
     until: Instant,
     times: Times,
+    at_once: usize,
+    /// The pause between two requests of a judge. None if the collection is for a reader.
+    pause: Option<Duration>,
+    /// When a judge's next request may begin, and what wakes it then.
+    next: Instant,
+    wake: Pin<Box<Sleep>>,
 }
 
-impl Openings<'_> {
+impl<'a> Openings<'a> {
+    fn new(queue: &'a RefCell<Queue>, until: Instant, times: Times, pause: Option<Duration>) -> Self {
+        let at_once = if pause.is_some() { JUDGE_REQUESTS_MAX } else { REPORT_REQUESTS_MAX };
+        let (in_flight, answered) = (Vec::with_capacity(at_once), VecDeque::new());
+        let next = Instant::now();
+        Self { queue, in_flight, answered, until, times, at_once, pause, next, wake: Box::pin(sleep_until(next)) }
+    }
+
     /// Advances all requests that are in flight, and starts further ones if there is room.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        while self.in_flight.len() + self.answered.len() < REPORT_REQUESTS_MAX
+        while self.in_flight.len() + self.answered.len() < self.at_once
+            && self.is_time(cx)
             && let Some(target) = self.queue.borrow_mut().next()
         {
-            let opening = Box::pin(open(target.address, self.until, self.times));
+            let accept = self.pause.map(|_| compact::MEDIA_TYPE);
+            let opening = Box::pin(open(target.address, accept, self.until, self.times));
             self.in_flight.push((target, opening));
         }
         let mut at = 0;
@@ -169,18 +267,51 @@ impl Openings<'_> {
         }
     }
 
-    /// Returns the next agent that has answered or failed; `None` if there are no more agents.
+    /// Whether a request may begin now. If so, the next may begin after a judge's pause.
+    fn is_time(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(pause) = self.pause else { return true };
+        let now = Instant::now();
+        if now >= self.until {
+            return false;
+        }
+        if now < self.next {
+            self.wake.as_mut().reset(self.next);
+            // It is not ready: it was set to a later time.
+            let _ = self.wake.as_mut().poll(cx);
+            return false;
+        }
+        // What was missed for want of CPU or of room is not made up for.
+        self.next = now + pause;
+        true
+    }
+
+    /// Returns the next agent that has answered or failed; `None` if there are no more agents, or
+    /// if a judge has no time for them.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Target, Result<Opened, RowError>)>> {
         self.drive(cx);
+        let is_over = self.queue.borrow().is_empty() || Instant::now() >= self.until;
         match self.answered.pop_front() {
-            None if !self.in_flight.is_empty() => Poll::Pending,
+            None if !self.in_flight.is_empty() || self.pause.is_some() && !is_over => Poll::Pending,
             next => Poll::Ready(next),
         }
     }
 }
 
-async fn open(address: SocketAddr, until: Instant, times: Times) -> Result<Opened, RowError> {
-    let opening = async { Ok(client::open(address, report::PATH).await?) };
+async fn open(
+    address: SocketAddr,
+    accept: Option<&'static str>,
+    until: Instant,
+    times: Times,
+) -> Result<Opened, RowError> {
+    let opening = async {
+        let (mut link, response) = client::open(address, report::PATH, accept).await?;
+        let is_compact = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == compact::MEDIA_TYPE);
+        let body = response.into_body();
+        if accept.is_some() && is_compact {
+            return Ok(Opened::Compact(link.collect(body, compact::BYTES_MAX).await?));
+        }
+        Ok(Opened::Report(link, body))
+    };
     let answer = GetError::Time(times.row).into();
     in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.collection))]).await
 }
@@ -208,9 +339,41 @@ struct Collection<'a> {
     count: usize,
     queue: &'a RefCell<Queue>,
     times: Times,
+    /// The nodes by their hashes. Empty if the collection is for a reader.
+    hashes: Hashes,
 }
 
 impl Collection<'_> {
+    fn knows(&self, node: &str) -> bool {
+        self.matrix.knows(node) || self.queue.borrow().has_member(node)
+    }
+
+    /// Checks that a report comes from the agent that was asked.
+    fn check_source(&self, target: &Target, source: &Source<'_>) -> Result<(), RowError> {
+        // Discovery may know an agent without its name. Such an agent may give a name that no other
+        // node has.
+        let is_right = source.node == target.node || target.is_nameless() && !self.knows(&source.node);
+        if is_right { Ok(()) } else { Err(RowError::Another(source.node.clone().into_owned())) }
+    }
+
+    fn compact(&mut self, target: &Target, report: &[u8]) -> Result<(), RowError> {
+        let mut reader = compact::Reader::new(report, clock::realtime().as_secs())?;
+        self.check_source(target, &reader.source)?;
+        self.matrix.begin_row(&reader.source);
+        let mut name = String::new();
+        while let Some((hash, peer)) = reader.next_peer() {
+            // A report cannot add a node that discovery does not know.
+            let Some(number) = self.hashes.find(hash) else { continue };
+            name.clear();
+            name.push_str(self.matrix.name(number));
+            if !self.matrix.peer(&Peer { node: Cow::Borrowed(&name), ..peer }) {
+                return Err(named_twice(&name));
+            }
+        }
+        self.matrix.end_row();
+        Ok(())
+    }
+
     async fn own(&mut self, view: Arc<View>) -> Result<(), RowError> {
         let (mut body, mut frame) = (PeersBody::new(view), Vec::with_capacity(FRAME_BYTES));
         let mut row = Row::new(self, None);
@@ -225,7 +388,12 @@ impl Collection<'_> {
         row.end(done).await
     }
 
-    async fn other(&mut self, target: &Target, (mut link, mut body): Opened, until: Instant) -> Result<(), RowError> {
+    async fn other(
+        &mut self,
+        target: &Target,
+        (mut link, mut body): (Link, Incoming),
+        until: Instant,
+    ) -> Result<(), RowError> {
         let times = self.times;
         let mut row = Row::new(self, Some(target));
         let whole = Instant::now() + times.whole_row;
@@ -251,6 +419,10 @@ impl Collection<'_> {
         };
         row.end(done).await
     }
+}
+
+fn named_twice(node: &str) -> RowError {
+    RowError::Implausible(format!("not a report: it names {node} twice"))
 }
 
 /// A report that is being copied from an agent into the document.
@@ -283,19 +455,13 @@ impl<'a, 'b> Row<'a, 'b> {
             if text.contains(&b'\n') || std::str::from_utf8(text).is_err() {
                 return Err(SplitError::NotARow.into());
             }
-            let Collection { matrix, rows, count, queue, .. } = &mut *self.collection;
-            let is_known = |matrix: &Matrix, node: &str| matrix.knows(node) || queue.borrow().has_member(node);
             match object {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
-                    // Discovery may know an agent without its name. Such an agent may give a name
-                    // that no other node has.
-                    let is_right = self.target.is_none_or(|target| {
-                        source.node == target.node || target.is_nameless() && !is_known(matrix, &source.node)
-                    });
-                    if !is_right {
-                        return Err(RowError::Another(source.node.into_owned()));
+                    if let Some(target) = self.target {
+                        self.collection.check_source(target, &source)?;
                     }
+                    let Collection { matrix, rows, count, .. } = &mut *self.collection;
                     matrix.begin_row(&source);
                     let comma: &[u8] = if *count > 0 { b"," } else { b"" };
                     rows.write(&[comma, b"{\"source\":", text, b",\"peers\":["]).await;
@@ -310,11 +476,12 @@ impl<'a, 'b> Row<'a, 'b> {
                     let peer: Peer<'_> = serde_json::from_slice(text)?;
                     // A report cannot add a node that discovery does not know. If another agent
                     // learns of a new node earlier than this one, the next collection is complete.
-                    if !is_known(matrix, &peer.node) {
+                    if !self.collection.knows(&peer.node) {
                         continue;
                     }
+                    let Collection { matrix, rows, queue, .. } = &mut *self.collection;
                     if !matrix.peer(&peer) {
-                        return Err(RowError::Implausible(format!("not a report: it names {} twice", peer.node)));
+                        return Err(named_twice(&peer.node));
                     }
                     // The peers of this agent's own report are those of its own list, which are
                     // in the queue already.

@@ -1,6 +1,10 @@
-//! The agents that a collection asks: first those of the agent's own list, then other members that
+//! The agents that a collection asks. They are asked at the pod's address, because no agent listens
+//! at a node's own address.
+//!
+//! A collection for a reader begins with the agent's own list, and goes on with other members that
 //! reports name. The search is breadth first, so the nearest are asked before the limit is reached.
-//! They are asked at the pod's address, because no agent listens at a node's own address.
+//! A judge asks all members. Those that did not answer in its last collection come last, so that
+//! they take no time from the others.
 //!
 //! A report comes from another pod and is not trusted. It may only name members that discovery
 //! knows. Their addresses come from discovery too ([`Roster`]), and each agent is asked once.
@@ -11,8 +15,8 @@ use std::sync::{Arc, PoisonError};
 
 use super::matrix::Matrix;
 use crate::exposition::View;
-use crate::limits::MESH_REPORTS_MAX;
-use crate::peers::{self, Directory, Family, Peer, Presence, Roster};
+use crate::limits::{JUDGED_NODES_MAX, MESH_REPORTS_MAX};
+use crate::peers::{self, Directory, Family, Peer, Presence, Roster, name_in_reports};
 use crate::report::{self, Network};
 
 /// An agent that can be asked for its report.
@@ -48,11 +52,40 @@ impl Target {
     }
 }
 
+/// The agents that did not answer in a judge's last collection: hashes of their names, sorted. None
+/// before its first.
+#[derive(Debug, Default)]
+pub struct Silent(Option<Vec<u64>>);
+
+impl Silent {
+    /// Whether the judge has collected before.
+    pub const fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether this agent did not answer.
+    pub fn has(&self, node: &str) -> bool {
+        let silent = self.0.as_deref().unwrap_or_default();
+        !silent.is_empty() && silent.binary_search(&name_in_reports(node)).is_ok()
+    }
+
+    /// Replaces them by the agents of these names.
+    pub fn replace<'a>(&mut self, nodes: impl Iterator<Item = &'a str>) {
+        let mut silent: Vec<u64> = nodes.map(name_in_reports).collect();
+        silent.sort_unstable();
+        self.0 = Some(silent);
+    }
+}
+
 /// The queue of agents that are still to be asked.
 pub struct Queue {
     waiting: VecDeque<Target>,
+    /// Places in the roster of those that follow.
+    places: std::vec::IntoIter<u16>,
     /// Number of agents ever put in the queue.
     count: usize,
+    /// Reports add members while there are fewer than this.
+    most: usize,
     /// The port of members beyond the list. If all of the list have the same port, it is that port;
     /// otherwise it is this agent's own.
     port: u16,
@@ -65,16 +98,42 @@ impl Queue {
     /// agent's own, and is used for peers whose port the list does not give.
     pub fn new(view: &View, port: u16) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let listed = |family| agents(&directory).filter(move |peer| peer.family() == family);
+        Self::of_list(&directory, port, MESH_REPORTS_MAX)
+    }
+
+    /// Starts with all members, those that were silent last.
+    pub fn of_all(view: &View, port: u16, silent: &Silent) -> Self {
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = Self::of_list(&directory, port, JUDGED_NODES_MAX);
+        queue.waiting.make_contiguous().sort_by_key(|target| silent.has(&target.node));
+        let mut listed: Vec<&str> = queue.waiting.iter().map(|target| &*target.node).collect();
+        listed.sort_unstable();
+        let roster = &queue.roster;
+        let is_beyond = |node: &str| node != view.node && listed.binary_search(&node).is_err();
+        let beyond = (0..roster.named()).filter_map(|place| Some((place, roster.name(place)?.0)));
+        let mut beyond: Vec<(bool, u16)> = beyond
+            .filter(|(_, node)| is_beyond(node))
+            .filter_map(|(place, node)| Some((silent.has(node), u16::try_from(place).ok()?)))
+            .collect();
+        beyond.sort_unstable();
+        beyond.truncate(queue.most.saturating_sub(queue.count + 1));
+        let count = queue.count + beyond.len();
+        let places: Vec<u16> = beyond.into_iter().map(|(_, place)| place).collect();
+        // Reports add none: all are in the queue.
+        Self { count, places: places.into_iter(), most: 0, ..queue }
+    }
+
+    fn of_list(directory: &Directory, port: u16, most: usize) -> Self {
+        let listed = |family| agents(directory).filter(move |peer| peer.family() == family);
         // A node with both address families is asked at its IPv4 address.
         let mut names: Vec<&str> = listed(Family::V4).map(Peer::node).collect();
         names.sort_unstable();
         let six = listed(Family::V6).filter(|peer| names.binary_search(&peer.node()).is_err());
         // This agent's own report counts too.
-        let all = listed(Family::V4).chain(six).take(MESH_REPORTS_MAX - 1);
+        let all = listed(Family::V4).chain(six).take(most - 1);
         let waiting: VecDeque<Target> = all.map(|peer| Target::of(peer, port)).collect();
-        let (port, roster) = (port_of_all(&directory, port), Arc::clone(directory.roster()));
-        Self { count: waiting.len(), waiting, port, roster }
+        let (port, roster) = (port_of_all(directory, port), Arc::clone(directory.roster()));
+        Self { count: waiting.len(), waiting, places: Vec::new().into_iter(), most, port, roster }
     }
 
     /// Returns the agents that are still to be asked, the next one first.
@@ -84,7 +143,14 @@ impl Queue {
 
     /// Removes and returns the agent to ask next.
     pub fn next(&mut self) -> Option<Target> {
-        self.waiting.pop_front()
+        if let Some(target) = self.waiting.pop_front() {
+            return Some(target);
+        }
+        let (roster, port) = (&self.roster, self.port);
+        self.places.find_map(|place| {
+            let (node, _) = roster.name(place.into())?;
+            Some(Target { node: node.to_owned(), address: SocketAddr::new(roster.address(node)?, port) })
+        })
     }
 
     /// Whether discovery knows a node of this name beyond the agent's own list.
@@ -96,7 +162,7 @@ impl Queue {
     /// asked yet, it is put in the queue.
     pub fn learn(&mut self, peer: &report::Peer<'_>, matrix: &mut Matrix) {
         // The agent's own report counts too.
-        if self.count + 1 >= MESH_REPORTS_MAX || peer.network != Network::Pod || !peer.state.is_evidence() {
+        if self.count + 1 >= self.most || peer.network != Network::Pod || !peer.state.is_evidence() {
             return;
         }
         let Some(address) = self.roster.address(&peer.node) else { return };
@@ -105,6 +171,11 @@ impl Queue {
             self.waiting.push_back(Target { node: peer.node.clone().into_owned(), address });
             self.count += 1;
         }
+    }
+
+    /// Whether there is none to ask.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.places.as_slice().is_empty()
     }
 
     /// Returns the number of agents ever put in the queue.
@@ -129,12 +200,20 @@ fn agents(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::Listed;
 
     fn queue(members: &[(&str, [u8; 4])]) -> (Queue, Matrix) {
-        let roster = Arc::new(Roster::new(members.iter().map(|(node, address)| (*node, (*address).into()))));
+        let all = members.iter().map(|(node, address)| Listed {
+            node,
+            address: (*address).into(),
+            http_port: None,
+            zone: None,
+        });
+        let roster = Arc::new(Roster::new(all, false));
         let mut matrix = Matrix::new();
         matrix.begin_row(&serde_json::from_str(r#"{"node":"a","zone":"z"}"#).expect("a source"));
-        (Queue { waiting: VecDeque::new(), count: 0, port: 9, roster }, matrix)
+        let places = Vec::new().into_iter();
+        (Queue { waiting: VecDeque::new(), places, count: 0, most: MESH_REPORTS_MAX, port: 9, roster }, matrix)
     }
 
     fn learnt(queue: &mut Queue, matrix: &mut Matrix, peers: &[&str]) -> Vec<String> {

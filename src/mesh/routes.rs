@@ -20,12 +20,12 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::collect::{Collected, collect};
+use super::collect::{Collected, For, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
 use super::judge::{self, Agreed, JudgeTimes, Judges, Overview, Round};
 use super::page;
-use super::queue::Target;
+use super::queue::{Silent, Target};
 use super::times::Times;
 use super::verdicts::{self, Verdict};
 use crate::exposition::{App, decoded};
@@ -60,6 +60,8 @@ struct Mesh {
     /// One permit for each request that may wait for a turn.
     waiting: Semaphore,
     judged: Mutex<Option<Judged>>,
+    /// The agents that did not answer in the last round, if this agent judges.
+    silent: Mutex<Silent>,
     domains: Option<DomainsFile>,
     /// None if this agent must not judge. Then it does not ask judges either.
     judges: Option<Arc<Judges>>,
@@ -119,6 +121,7 @@ impl MeshRoutes {
             pause_until,
             waiting,
             judged,
+            silent: Mutex::default(),
             domains,
         }))
     }
@@ -168,7 +171,7 @@ impl Mesh {
         let out = rows.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let (fields, _) = turn.work(self.collect_and_judge(out.clone())).await;
+            let (fields, _) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -182,9 +185,7 @@ impl Mesh {
 
     /// Answers `/api/v1/verdicts`: what the judges agree on, or else this agent's own judgement.
     async fn verdicts(self: Arc<Self>) -> Reply {
-        // Of a mesh that is too large for one collection, each judge sees another part. Then what
-        // this agent sees itself says more.
-        if let Some(agreed) = self.agreed().await.filter(|agreed| agreed.overview.not_gathered == 0) {
+        if let Some(agreed) = self.agreed().await {
             let holding = agreed.verdicts.iter().filter(|verdict| verdict.holds());
             let fields = Fields { overview: &agreed.overview, verdicts: holding.collect() };
             let judges = judges_of(&agreed);
@@ -199,7 +200,7 @@ impl Mesh {
         if let Some(reply) = self.kept_verdicts() {
             return reply;
         }
-        turn.work(self.collect_and_judge(FrameWriter::nowhere())).await;
+        turn.work(self.collect_and_judge(For::Reader(FrameWriter::nowhere()))).await;
         self.kept_verdicts().unwrap_or_else(busy)
     }
 
@@ -218,11 +219,13 @@ impl Mesh {
         }
     }
 
-    /// Collects and judges as a judge does. It waits for its turn however many requests wait too,
-    /// and no pause follows: it is rare by itself.
+    /// Collects and judges as a judge does. It takes no turn: it is spread over most of the time
+    /// between two rounds, and no reader should wait for it.
     async fn round(self: Arc<Self>) -> Round {
-        let _turn = self.turn.acquire().await;
-        self.collect_and_judge(FrameWriter::nowhere()).await.1
+        let mut silent = std::mem::take(&mut *self.silent.lock().unwrap_or_else(PoisonError::into_inner));
+        let (_, round) = self.collect_and_judge(For::Judge(&mut silent)).await;
+        *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = silent;
+        round
     }
 
     fn kept_verdicts(&self) -> Option<Reply> {
@@ -242,14 +245,14 @@ impl Mesh {
 
     /// Collects, judges and keeps the verdicts. Returns the fields after the reports
     /// as a JSON object, and what a judge keeps.
-    async fn collect_and_judge(&self, rows: FrameWriter) -> (Arc<str>, Round) {
-        let Collected { mut matrix, missing, further } =
-            collect(Arc::clone(&self.app.view), self.port, self.times, rows).await;
+    async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<str>, Round) {
+        let Collected { mut matrix, missing, missing_not_listed, further } =
+            collect(Arc::clone(&self.app.view), self.port, self.times, purpose).await;
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
         let judgement = verdicts::judge_whole(&matrix);
-        let (overview, verdicts, not_listed) = Overview::of(judgement, missing, further);
+        let (overview, verdicts, not_listed) = Overview::of(judgement, (missing, missing_not_listed), further);
         let fields = Fields { overview: &overview, verdicts: verdicts.iter().collect() };
         // Serializing these types cannot fail.
         let json: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();

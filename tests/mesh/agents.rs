@@ -15,6 +15,7 @@ use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
 use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{JudgeTimes, MeshRoutes, Times};
 use kube_canary::peers::{Directory, Own};
+use kube_canary::report::compact;
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
@@ -28,6 +29,8 @@ use crate::http_support::{bind, generous_limits, get};
 #[derive(Clone)]
 pub enum Answer {
     Text(String),
+    /// A compact report, if it is asked for, and else this text.
+    Compact(Vec<u8>, String),
     /// These bytes, and then nothing more, without an end.
     Stalls(String),
     /// These bytes, and then a space now and then, without an end.
@@ -88,12 +91,17 @@ impl Live for Trickling {
 }
 
 impl Routes for Other {
-    fn route(&self, path: &str, _: &str) -> Reply {
+    fn route(&self, path: &str, accept: &str) -> Reply {
         Scope::adopt(self.test);
         self.hours.fetch_add(usize::from(path.starts_with("/api/v1/hour/")), Ordering::SeqCst);
         let content_type = "application/json";
         let reply = |answer: &Answer| match answer {
-            Answer::Text(text) => Reply::Full { status: 200, content_type, body: text.clone().into_bytes() },
+            Answer::Compact(body, _) if compact::is_accepted(accept) => {
+                Reply::Full { status: 200, content_type: compact::MEDIA_TYPE, body: body.clone() }
+            }
+            Answer::Text(text) | Answer::Compact(_, text) => {
+                Reply::Full { status: 200, content_type, body: text.clone().into_bytes() }
+            }
             Answer::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
             Answer::Trickles(text) => Reply::Live { content_type, body: Box::new(Trickling::new(text.clone())) },
         };
@@ -236,10 +244,20 @@ impl Mesh {
 
     /// The same with what discovery gives, for agents at that port.
     pub fn partial_by(net: u8, nodes: u8, row: impl Fn(u8) -> String, discovered: impl Fn(u16) -> Discovered) -> Self {
+        Self::answering(net, nodes, |node| Answer::Text(row(node)), discovered)
+    }
+
+    /// The same with any answers.
+    pub fn answering(
+        net: u8,
+        nodes: u8,
+        answer: impl Fn(u8) -> Answer,
+        discovered: impl Fn(u16) -> Discovered,
+    ) -> Self {
         let no_leaks = NoLeaks::here();
         let (counters, mut servers) = (Counters::default(), Vec::<Server>::new());
         for node in 0..nodes {
-            let other = counters.other(Answer::Text(row(node)), &no_leaks);
+            let other = counters.other(answer(node), &no_leaks);
             let port = servers.first().map_or(0, |first| first.local_addr().port());
             let bound = Server::bind(SocketAddr::new(address_of(net, node), port)).expect("a socket");
             servers.push(bound.start_with(1, Arc::new(other), generous_limits()).expect("a server"));
@@ -268,16 +286,18 @@ impl Mesh {
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
         let Discovered { peers, roster, facts, domains, judge } = discovered;
-        let listed = peers.iter().map(|PeerSpec { node, address, http_port, .. }| ranks::Listed {
+        let listed = peers.iter().map(|PeerSpec { node, address, http_port, zone, .. }| ranks::Listed {
             node,
             address: *address,
             http_port: *http_port,
+            zone: zone.as_deref(),
         });
         let ranks = Ranks::of(listed, ranks::RankedBy::Name, ("me", &[]));
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         view.directory.write().expect("no panic").set_mesh(facts);
-        let beyond = roster.iter().map(|(node, address)| (node.as_str(), *address));
+        let beyond =
+            roster.iter().map(|(node, address)| ranks::Listed { node, address: *address, http_port: None, zone: None });
         let roster = Roster::default().next(ranks, Some(beyond)).expect("it differs");
         view.directory.write().expect("no panic").set_roster(roster);
         let bound = bind();

@@ -9,6 +9,7 @@ mod hostile;
 mod hours;
 #[path = "../http_support/mod.rs"]
 mod http_support;
+mod judged;
 mod judges;
 mod lists;
 mod partial;

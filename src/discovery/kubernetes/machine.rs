@@ -334,7 +334,7 @@ impl Machine {
         }
         let Ourselves { node, addresses, .. } = &self.ourselves;
         let ranks = Ranks::of(self.store.staying(), RankedBy::Name, (node, addresses));
-        let beyond = is_partial.then(|| self.store.staying().map(|it| (it.node, it.address)));
+        let beyond = is_partial.then(|| self.store.staying());
         let roster = self.roster.next(ranks, beyond)?;
         self.roster = Arc::clone(&roster);
         Some(roster)

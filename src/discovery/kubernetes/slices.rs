@@ -120,6 +120,7 @@ impl Store {
                 node: self.members.name(member),
                 address,
                 http_port: slice.port,
+                zone: self.members.zone(member),
             })
         })
     }

@@ -29,6 +29,9 @@ pub struct Overview {
     /// Nodes whose report is missing or incomplete.
     #[serde(deserialize_with = "at_most::<_, MESH_REPORTS_MAX, _>")]
     pub missing: Vec<Missing>,
+    /// Number of further ones. Judges of the first version list all that they miss.
+    #[serde(default)]
+    pub missing_not_listed: usize,
     /// Number of further nodes, which were not asked.
     pub not_gathered: usize,
     /// The state of the mesh in one line.
@@ -47,12 +50,18 @@ pub struct Overview {
 
 impl Overview {
     /// Returns the overview of a judgement, and its verdicts with the number of further ones.
-    pub fn of(judgement: Judgement<'_>, missing: Vec<Missing>, not_gathered: usize) -> (Self, Vec<Verdict>, usize) {
+    pub fn of(
+        judgement: Judgement<'_>,
+        (missing, missing_not_listed): (Vec<Missing>, usize),
+        not_gathered: usize,
+    ) -> (Self, Vec<Verdict>, usize) {
         let Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed } = judgement;
         let Headline { state, text } = headline;
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let (starved, leaving) = (owned(starved), owned(leaving));
-        let overview = Self { missing, not_gathered, headline: text, state, starved, leaving, leaving_not_listed };
+        let headline = text;
+        let overview =
+            Self { missing, missing_not_listed, not_gathered, headline, state, starved, leaving, leaving_not_listed };
         (overview, verdicts, verdicts_not_listed)
     }
 }
@@ -186,6 +195,7 @@ pub mod tests {
     pub fn held(verdicts: Vec<Verdict>) -> Held {
         let overview = Overview {
             missing: Vec::new(),
+            missing_not_listed: 0,
             not_gathered: 0,
             headline: "All well".into(),
             state: State::Well,

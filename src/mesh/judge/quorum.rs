@@ -122,6 +122,7 @@ pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
     let Headline { state, text } = verdicts::of_verdicts(&holding).unwrap_or_else(|| without_verdict(said, needed));
     Overview {
         missing,
+        missing_not_listed: middle(|it| it.missing_not_listed),
         not_gathered: middle(|it| it.not_gathered),
         headline: text,
         state,

@@ -1,6 +1,6 @@
 //! Limits of what is kept of a mesh, and counts of what was dropped.
 
-use crate::limits::{MESH_BYTES_MAX, MESH_NODES_MAX, MESH_REPORTS_MAX};
+use crate::limits::{JUDGED_BYTES_MAX, JUDGED_NODES_MAX, MESH_BYTES_MAX, MESH_NODES_MAX, MESH_REPORTS_MAX};
 
 /// Limits of what a matrix keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The limits of an agent, whose memory is bounded.
+    /// The limits of an agent that collects for a reader.
     pub const AGENT: Self = Self { rows: MESH_REPORTS_MAX, nodes: MESH_NODES_MAX, bytes: MESH_BYTES_MAX };
+    /// The limits of a judge, which collects all reports.
+    pub const JUDGE: Self = Self { rows: JUDGED_NODES_MAX, nodes: JUDGED_NODES_MAX, bytes: JUDGED_BYTES_MAX };
 }
 
 /// Counts of what did not fit.

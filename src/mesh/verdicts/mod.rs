@@ -58,8 +58,8 @@ use networks::Found;
 use pairs::{Index, Scope};
 use protocols::{Mesh, Part};
 
-/// Nodes being removed that are listed by name beside the verdicts. The rest is counted. It equals
-/// the number of reports, so that names of 253 bytes take at most 76 KB.
+/// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
+/// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
 pub const LEAVING_MAX: usize = MESH_REPORTS_MAX;
 
 /// What a verdict is about.
@@ -243,7 +243,7 @@ pub struct Judgement<'a> {
     pub verdicts_not_listed: usize,
     /// The result of [`headline`].
     pub headline: Headline,
-    /// Nodes whose agents are starved: what they measured does not count.
+    /// The first [`LEAVING_MAX`] nodes whose agents are starved: what they measured does not count.
     pub starved: Vec<&'a str>,
     /// The first [`LEAVING_MAX`] nodes that are being removed. Neither what they measured nor
     /// what was measured of them counts.
@@ -263,7 +263,7 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))
     };
-    let starved = names(Standing::Starved).collect();
+    let starved = names(Standing::Starved).take(LEAVING_MAX).collect();
     let leaving: Vec<&str> = names(Standing::Leaving).take(LEAVING_MAX).collect();
     let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
     Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed }
