@@ -115,8 +115,8 @@ class Mesh:
         run = [str(binary), "run", "--discovery", "static", "--node-name", node, "--zone", zone, "--peers-file", str(peers),
                "--listen", f"{address}:{PORT}", "--interval", "200ms", "--timeout", "400ms"]
         script = 'mount --bind "$0" /sys/devices/system/cpu/online && exec "$@"'
-        # The faults are losses of echoes. Builds without other probes ignore the variable.
-        self.start(node, ["env", "KUBE_CANARY_PROBES=icmp", "unshare", "--mount", "sh", "-c", script, str(listed), *run])
+        # The faults are losses of echoes, and the panels of flows are of UDP.
+        self.start(node, ["env", "KUBE_CANARY_PROBES=icmp,udp", "unshare", "--mount", "sh", "-c", script, str(listed), *run])
 
     def serves_native(self):
         """Whether the agents have native histograms: older builds answer with text to any request."""
@@ -131,15 +131,16 @@ class Mesh:
         window, before, count = queries.BUILT_IN["__rate_interval"], queries.CUSTOM["before"], len(self.agents)
         first, lossy = self.agents[0][0], self.agents[1][0]
         links = count * (count - 1)
-        form = f"histogram_count(rate(kube_canary_probe_rtt_seconds[{window}]))" if server.has_native else \
-            f"rate(kube_canary_probe_rtt_seconds_count[{window}])"
+        form = f"histogram_count(rate(kube_canary_probe_rtt_seconds{{protocol='icmp'}}[{window}]))" if server.has_native else \
+            f"rate(kube_canary_probe_rtt_seconds_count{{protocol='icmp'}}[{window}])"
         return {
             "every agent is scraped": f"count(kube_canary_build_info) == {count}",
             "every agent probes every other one and is answered": f"count({form} > 0) == {links}",
             "every other agent loses what it sends to the lossy one":
-                f'count(rate(kube_canary_probes_lost_total{{peer_node="{lossy}"}}[{window}]) > 0) == {count - 1}',
+                f'count(rate(kube_canary_probes_lost_total{{peer_node="{lossy}",protocol="icmp"}}[{window}]) > 0) == {count - 1}',
             "a peer cannot be sent to":
                 f'rate(kube_canary_probe_send_errors_total{{source_node="{first}"}}[{window}]) > 0',
+            "two judges hold a verdict": "count by (id) (kube_canary_verdict == 1) >= 2",
             "a peer has left": f'rate(kube_canary_probes_terminating_total{{source_node="{first}"}}[{window}]) > 0',
             "there is a past":
                 f"count(count by (source_node) (kube_canary_probes_sent_total offset {before})) == {count}",
