@@ -8,6 +8,8 @@ BUILT_IN = {"__rate_interval": "8s", "__interval": "1s", "__range": "8s"}
 CUSTOM = {"before": "5s"}
 
 
+# A dashboard that needs these has labels that do not fit: they are slow over many series.
+RELABELLING = re.compile(r"\blabel_(?:replace|join)\b")
 HISTOGRAM = re.compile(r"_(?:rtt|send_lag|read_delay)_seconds")
 
 
@@ -64,4 +66,6 @@ MUST_FAIL = [
     (Query("", "instant", 'kube_canary_cpus or node_load1{job="x"}'), "no agent exports node_load1"),
     (Query("", "instant", "0 * kube_canary_cpus / 0"), "NaN"),
     (Query("", "instant", "kube_canary_cpus * $nobody"), "$nobody has no value"),
+    (Query("", "instant", 'label_join(kube_canary_cpus, "node", "", "instance")'), "label_join"),
+    (Query("", "range", 'label_replace(kube_canary_cpus, "node", "$1", "instance", "(.*)")'), "label_replace"),
 ]

@@ -2,7 +2,7 @@
 from . import queries
 
 # The panels that every Grafana 10 and 11 includes.
-PANELS = {"row", "stat", "table", "timeseries", "heatmap", "barchart"}
+PANELS = {"row", "stat", "table", "timeseries", "state-timeline", "heatmap"}
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
