@@ -144,7 +144,7 @@ impl Test {
         until("no loss in any row", || none(losses()?));
         let prometheus = if std::env::var_os(view::WITH_PROMETHEUS).is_some() {
             let prometheus = view::Prometheus::start(&self.cluster, witness, pods.values());
-            // The verdicts judge only nodes that have been there for three minutes.
+            // Longer than the time after which an alert says that judges are missing.
             let start = self.links(&pods).unwrap();
             until("200 probes that Prometheus has seen", || self.sent_since(&start, &pods, 200.0));
             let firing = prometheus.firing().unwrap();
@@ -179,7 +179,7 @@ impl Test {
             if found.contains(&named) { Ok(()) } else { Err(format!("{found:?}")) }
         };
         if let Some(prometheus) = &prometheus {
-            let alert = BTreeSet::from([finding("KubeCanaryNodeLossy", &victim, "in")]);
+            let alert = BTreeSet::from([finding("KubeCanaryFault", &victim, "in")]);
             until("the alert names the node and the way", || {
                 let firing = of_it(prometheus.firing()?);
                 if firing == alert { Ok(()) } else { Err(format!("{firing:?}")) }

@@ -17,8 +17,7 @@ use crate::wait::until;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_kube-canary");
 const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube-canary.rules.yaml");
-/// If this variable is set, the alerts are tested as well. The rules judge nodes that have been
-/// there for three minutes.
+/// If this variable is set, the alerts are tested as well.
 pub const WITH_PROMETHEUS: &str = "KUBE_CANARY_TEST_PROMETHEUS";
 
 /// The losses that the reports of all agents show. Also asserts that the verdicts of the agent in
@@ -108,7 +107,7 @@ impl<'a> Prometheus<'a> {
         self.cluster.in_pod(&self.pod, &["curl", "--silent", "--show-error", "--fail", "--max-time", "5", &url])
     }
 
-    /// The alerts that fire, except those of an agent's own lag: name, node, direction.
+    /// The alerts that fire, except those of agents: name, subject, direction.
     ///
     /// # Errors
     /// If Prometheus does not answer.
@@ -120,9 +119,9 @@ impl<'a> Prometheus<'a> {
         let firing = alerts.filter(|alert| alert["state"] == "firing");
         let found = firing.map(|alert| {
             let (labels, annotations) = (&alert["labels"], &alert["annotations"]);
-            [text(&labels["alertname"]), text(&labels["node"]), text(&annotations["direction"])]
+            [text(&labels["alertname"]), text(&labels["subject"]), text(&annotations["direction"])]
         });
-        Ok(found.filter(|[alert, ..]| alert != "KubeCanaryAgentStarved").collect())
+        Ok(found.filter(|[alert, ..]| alert != "KubeCanaryAgentFault").collect())
     }
 }
 
