@@ -17,6 +17,7 @@ use kube_canary::mesh::verdicts;
 use kube_canary::prober::packet::{Codec, Decoded};
 use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
 use kube_canary::prober::{Datagram, Moment, SocketKind};
+use kube_canary::report::compact::Reader;
 use kube_canary::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
 use kube_canary::statistics;
 use kube_canary::units::Nanos;
@@ -25,7 +26,7 @@ use kube_canary::units::Nanos;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets by name.
-pub const ALL: [Target; 16] = [
+pub const ALL: [Target; 17] = [
     ("icmp", icmp),
     ("stamp_reply", stamp_reply),
     ("stamp_request", stamp_request),
@@ -38,6 +39,7 @@ pub const ALL: [Target; 16] = [
     ("accept_encoding", http::fuzz_accept_encoding),
     ("report_split", report_split),
     ("report", report),
+    ("compact", compact_report),
     ("verdicts", verdicts_of_reports),
     ("snmp", statistics::fuzz_snmp),
     ("cgroup", exposition::fuzz_cgroup),
@@ -130,6 +132,18 @@ pub fn report(data: &[u8]) {
             matrix.peer(&peer);
         }
     }
+    judge(matrix);
+}
+
+/// Reads any bytes as a compact report, and judges what it says.
+pub fn compact_report(data: &[u8]) {
+    let mut matrix = Matrix::new();
+    let Ok(mut reader) = Reader::new(data, 1_800_000_000) else { return };
+    matrix.begin_row(&reader.source);
+    while let Some((hash, peer)) = reader.next_peer() {
+        matrix.peer(&Peer { node: Cow::Owned(format!("{hash:x}")), ..peer });
+    }
+    matrix.end_row();
     judge(matrix);
 }
 

@@ -1,14 +1,15 @@
-//! Stands in for the agents of a large mesh: `stand_in PORT PEERS_FILE FAULTS_FILE METHODS NAME…`, run
-//! by bench/judges.
+//! Stands in for the agents of a large mesh: `stand_in PORT PEERS_FILE FAULTS_FILE METHODS NAME…`,
+//! run by bench/judges.
 //!
-//! PEERS_FILE is that of the real agents, with a line `NODE=ADDRESS@ZONE` for each node. The program
-//! listens at the addresses of all nodes but those that are NAMEd, which are real agents. It answers
-//! a request for a report with what an agent of that node would have measured of the peers that its
-//! selection gives it, by METHODS: `icmp`, or `icmp,udp,tcp`. All other requests get the status 404.
+//! PEERS_FILE is that of the real agents, with a line `NODE=ADDRESS@ZONE` for each node. The
+//! program listens at the addresses of all nodes but those that are NAMEd, which are real agents.
+//! It answers a request for a report with what an agent of that node would have measured of the
+//! peers that its selection gives it, by METHODS: `icmp`, or `icmp,udp,tcp`. All other requests get
+//! the status 404.
 //!
-//! FAULTS_FILE is read once a second. Each of its lines, `NODE RATE`, is a node that loses this share
-//! of the packets from and to it since the line appeared. Each second, the program prints the number
-//! of reports that it has sent, and their bytes.
+//! FAULTS_FILE is read once a second. Each of its lines, `NODE RATE`, is a node that loses this
+//! share of the packets from and to it since the line appeared. Each second, the program prints the
+//! number of reports that it has sent, and their bytes.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

@@ -104,12 +104,16 @@ impl Queue {
     /// Starts with all members, those that were silent last.
     pub fn of_all(view: &View, port: u16, silent: &Silent) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let mut queue = Self::of_list(&directory, port, JUDGED_NODES_MAX);
+        Self::of_members(&directory, &view.node, port, silent)
+    }
+
+    fn of_members(directory: &Directory, own: &str, port: u16, silent: &Silent) -> Self {
+        let mut queue = Self::of_list(directory, port, JUDGED_NODES_MAX);
         queue.waiting.make_contiguous().sort_by_key(|target| silent.has(&target.node));
         let mut listed: Vec<&str> = queue.waiting.iter().map(|target| &*target.node).collect();
         listed.sort_unstable();
         let roster = &queue.roster;
-        let is_beyond = |node: &str| node != view.node && listed.binary_search(&node).is_err();
+        let is_beyond = |node: &str| node != own && listed.binary_search(&node).is_err();
         let beyond = (0..roster.named()).filter_map(|place| Some((place, roster.name(place)?.0)));
         let mut beyond: Vec<(bool, u16)> = beyond
             .filter(|(_, node)| is_beyond(node))
@@ -238,6 +242,33 @@ mod tests {
         ];
         assert_eq!(learnt(&mut queue, &mut matrix, &peers), ["b 10.0.0.2:9", "c 10.0.0.3:9"]);
         assert_eq!(queue.count(), 2);
+    }
+
+    #[test]
+    fn a_judge_asks_all_members_once_and_those_that_were_silent_last() {
+        let names: Vec<String> = (0..9).map(|n| format!("n{n}")).collect();
+        let all = (0..).zip(&names).map(|(n, node)| Listed {
+            node,
+            address: [10, 0, 0, n].into(),
+            http_port: None,
+            zone: None,
+        });
+        let mut directory = Directory::default();
+        directory.set_roster(Arc::new(Roster::new(all, true)));
+        let asked = |silent: &Silent| {
+            let mut queue = Queue::of_members(&directory, "n4", 9, silent);
+            let peer: report::Peer<'_> = serde_json::from_str(r#"{"node":"n7"}"#).expect("a peer");
+            queue.learn(&peer, &mut Matrix::new());
+            let count = queue.count();
+            let targets: Vec<Target> = std::iter::from_fn(|| queue.next()).collect();
+            assert!(queue.is_empty() && targets.len() == count);
+            assert!(targets.iter().all(|it| it.address.to_string() == format!("10.0.0.{}:9", &it.node[1..])));
+            targets.into_iter().map(|it| it.node).collect::<Vec<_>>().join(" ")
+        };
+        let mut silent = Silent::default();
+        assert_eq!((asked(&silent).as_str(), silent.is_known()), ("n0 n1 n2 n3 n5 n6 n7 n8", false));
+        silent.replace(["n6", "n0"].into_iter());
+        assert_eq!((asked(&silent).as_str(), silent.is_known()), ("n1 n2 n3 n5 n7 n8 n0 n6", true));
     }
 
     #[test]

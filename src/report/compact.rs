@@ -33,8 +33,8 @@ pub const BYTES_MAX: usize = 24 * 1_024;
 /// [`BYTES_MAX`], leaves most of them out. The reports of 5,000 agents that all probe all others
 /// would have a gigabyte.
 const WHOLE_NODES_MAX: usize = 512;
-/// Peers that are kept then: those for which the hashes of both ends of the link are nearest to each
-/// other. So both ends keep most of the same links, and no chance of a loss decides.
+/// Peers that are kept then: those for which the hashes of both ends of the link are nearest to
+/// each other. So both ends keep most of the same links, and no chance of a loss decides.
 const SAMPLE: usize = 24;
 /// Peers that are kept beside them, because they lose more than chance would: of a mesh that loses
 /// 2 % everywhere, one link of 10^8.
@@ -383,8 +383,8 @@ impl<'a> Reader<'a> {
         Some(Self { source, left_out, seconds, address, now_unix_seconds, left, nodes, node: 0, objects: 0 })
     }
 
-    /// Walks over a copy of the whole report. `None` if anything cannot be read, is not in order, or
-    /// follows the report.
+    /// Walks over a copy of the whole report. `None` if anything cannot be read, is not in order,
+    /// or follows the report.
     fn check(&self) -> Option<()> {
         let (mut left, mut before) = (self.left, None);
         for _ in 0..self.nodes {
@@ -404,8 +404,8 @@ impl<'a> Reader<'a> {
         left.0.is_empty().then_some(())
     }
 
-    /// Returns the next object, and the hash of the name of its node. The object has no name. `None`
-    /// at the end.
+    /// Returns the next object, and the hash of the name of its node. The object has no name.
+    /// `None` at the end.
     pub fn next_peer(&mut self) -> Option<(u64, Peer<'static>)> {
         while self.objects == 0 {
             self.nodes = self.nodes.checked_sub(1)?;
