@@ -324,6 +324,12 @@ pub const JUDGE_REQUESTS_MAX: usize = 16;
 /// Time between two of a judge's requests. Those of 5,000 nodes then take 12.5 s of the 15 s of a
 /// round, so a judge's load is even.
 pub const JUDGE_REQUEST_PAUSE: Duration = Duration::from_micros(2_500);
+/// Bytes that a judge keeps of all nodes: 28 for each of 5,000, and their names, each without what
+/// it shares with the one before. Nodes that do not fit are counted.
+pub const JUDGE_NODES_BYTES_MAX: usize = 250_000;
+/// Bytes of the document of all nodes that an agent passes on: 5,000 nodes at some 250 bytes are
+/// 1.3 MB. It is never held as a whole.
+pub const NODES_DOCUMENT_BYTES_MAX: usize = 4 << 20;
 /// Bytes of one object of a report: two names of 253 bytes, each escaped to six times its
 /// length, and the figures, of which UDP has most.
 pub const REPORT_OBJECT_BYTES_MAX: usize = 5 * 1_024;

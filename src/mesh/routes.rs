@@ -23,7 +23,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::collect::{Collected, For, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
-use super::judge::{self, Agreed, JudgeTimes, Judges, Overview, Round};
+use super::judge::{self, Agreed, JudgeTimes, Judges, Nodes, Overview, Round};
+use super::matrix::Matrix;
 use super::page;
 use super::queue::{Silent, Target};
 use super::times::Times;
@@ -135,9 +136,11 @@ impl Routes for MeshRoutes {
             "/api/v1/mesh" => Reply::Later(Box::pin(Arc::clone(mesh).rows())),
             "/api/v1/verdicts" => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
             "/api/v1/history" => Reply::Later(Box::pin(Arc::clone(mesh).history())),
+            "/api/v1/nodes" => Reply::Later(Box::pin(Arc::clone(mesh).nodes())),
+            judge::NODES_PATH => mesh.own_nodes().unwrap_or_else(not_a_judge),
             judge::PATH => match mesh.judges.as_ref().and_then(|judges| judges.document()) {
                 Some(body) => Reply::Full { status: 200, content_type: JSON, body },
-                None => Reply::text(404, "this agent is not a judge\n"),
+                None => not_a_judge(),
             },
             _ => match path.strip_prefix("/api/v1/hour/").and_then(|pair| pair.split_once('/')) {
                 // A peer is one path segment. With more segments, each agent would forward the
@@ -171,7 +174,7 @@ impl Mesh {
         let out = rows.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let (fields, _) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
+            let (fields, ..) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -212,6 +215,20 @@ impl Mesh {
         }
     }
 
+    /// Answers `/api/v1/nodes`: what a judge keeps of all nodes.
+    async fn nodes(self: Arc<Self>) -> Reply {
+        match (self.own_nodes(), &self.judges) {
+            (Some(own), _) => own,
+            (None, Some(judges)) => judges.relay_nodes(self.times).await,
+            (None, None) => Reply::text(503, "this agent runs with --judge never, so it asks no judge\n"),
+        }
+    }
+
+    fn own_nodes(&self) -> Option<Reply> {
+        let body = self.judges.as_ref()?.nodes()?;
+        Some(Reply::Stream { content_type: JSON, body: Box::new(body) })
+    }
+
     async fn agreed(&self) -> Option<Arc<Agreed>> {
         match &self.judges {
             Some(judges) => judges.agreed().await,
@@ -223,9 +240,9 @@ impl Mesh {
     /// between two rounds, and no reader should wait for it.
     async fn round(self: Arc<Self>) -> Round {
         let mut silent = std::mem::take(&mut *self.silent.lock().unwrap_or_else(PoisonError::into_inner));
-        let (_, round) = self.collect_and_judge(For::Judge(&mut silent)).await;
+        let (_, round, matrix) = self.collect_and_judge(For::Judge(&mut silent)).await;
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = silent;
-        round
+        Round { figures: Some(Nodes::of(&matrix).await), ..round }
     }
 
     fn kept_verdicts(&self) -> Option<Reply> {
@@ -244,8 +261,8 @@ impl Mesh {
     }
 
     /// Collects, judges and keeps the verdicts. Returns the fields after the reports
-    /// as a JSON object, and what a judge keeps.
-    async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<str>, Round) {
+    /// as a JSON object, what a judge keeps, and what was judged.
+    async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<str>, Round, Matrix) {
         let Collected { mut matrix, missing, missing_not_listed, further } =
             collect(Arc::clone(&self.app.view), self.port, self.times, purpose).await;
         if let Some(domains) = &self.domains {
@@ -259,7 +276,7 @@ impl Mesh {
         let nodes = matrix.node_count();
         let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&json) };
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
-        (json, Round { overview, verdicts, not_listed, nodes })
+        (json, Round { overview, verdicts, not_listed, nodes, figures: None }, matrix)
     }
 
     /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if
@@ -345,6 +362,10 @@ fn json(value: &impl Serialize) -> Reply {
 
 fn no_such_source() -> Reply {
     Reply::text(404, "no such source in the list\n")
+}
+
+fn not_a_judge() -> Reply {
+    Reply::text(404, "this agent is not a judge\n")
 }
 
 fn busy() -> Reply {

@@ -54,6 +54,8 @@ pub struct Claims {
     pub judge: Option<Answer>,
     /// Its answer to `/api/v1/judge/verdicts`.
     pub document: Option<Answer>,
+    /// Its answer to `/api/v1/judge/nodes`.
+    pub nodes: Option<Answer>,
     /// It is gone after so many requests for verdicts to all of them.
     pub ends_after: Option<usize>,
 }
@@ -121,6 +123,7 @@ impl Routes for Other {
                 self.readings.fetch_add(1, Ordering::SeqCst);
                 reply(answer)
             }
+            ("/api/v1/judge/nodes", Claims { nodes: Some(answer), .. }) => reply(answer),
             _ => Reply::Full { status: 404, content_type, body: b"no\n".to_vec() },
         }
     }

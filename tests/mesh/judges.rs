@@ -39,6 +39,15 @@ fn better(count: usize) -> Vec<String> {
     (0..).map(|n| format!("n{n}")).filter(is_better).take(count).collect()
 }
 
+/// The places of these names by rank, the best first.
+fn by_rank(names: &[String]) -> Vec<usize> {
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let listed = names.iter().map(|node| ranks::Listed { node, address, http_port: None });
+    let ranks = Ranks::of(listed, ranks::RankedBy::Name, ("me", &[]));
+    let place = |node: &str| names.iter().position(|name| name == node).expect("a name");
+    ranks.others().iter().map(|member| place(&member.node)).collect()
+}
+
 fn judge(protocol: u32, rounds: u32) -> String {
     format!(r#"{{"protocol":{protocol},"judges":true,"since_seconds":99.5,"rounds":{rounds},"age_seconds":3.5}}"#)
 }
@@ -80,7 +89,7 @@ fn judge_with(verdicts: &[Value]) -> Claims {
             "leaving": [], "leaving_not_listed": 0}})
         .to_string()[1..]
     );
-    Claims { judge: Some(Answer::Text(judge)), document: Some(Answer::Text(document)), ends_after: None }
+    Claims { judge: Some(Answer::Text(judge)), document: Some(Answer::Text(document)), ..Claims::default() }
 }
 
 fn read(mesh: &Mesh, path: &str) -> Value {
@@ -291,4 +300,47 @@ fn a_member_that_replaces_judges_has_the_past_that_they_had() {
         document["verdicts"].as_array().expect("verdicts").iter().all(|it| it.get("unconfirmed").is_none()),
         "{document}"
     );
+}
+
+#[test]
+fn a_judge_serves_figures_of_all_nodes_and_another_agent_passes_on_those_of_the_best_judge() {
+    let mesh = among([(); 3].map(|()| None), times());
+    eventually("it judges", || get(mesh.address(), "/api/v1/judge/nodes").expect("an answer").status == 200);
+    for path in ["/api/v1/nodes", "/api/v1/judge/nodes"] {
+        let own = read(&mesh, path);
+        assert_eq!((&own["judge"], own["rows"].as_array().map(Vec::len)), (&"me".into(), Some(4)), "{own}");
+    }
+    // The best-ranked judge has no such answer, as an older agent.
+    let with = |nodes: Option<&str>| Claims { nodes: nodes.map(|it| Answer::Text(it.into())), ..judge_with(&[]) };
+    let long = format!("[\"{}\"]\n", "x".repeat(100_000));
+    let mut claims = [with(None), with(Some(&long)), with(Some("[]"))].map(Some);
+    let mut places = by_rank(&better(3)).into_iter().zip(0..).collect::<Vec<_>>();
+    places.sort_unstable();
+    let mut places = places.into_iter().map(|(_, rank): (usize, usize)| claims[rank].take().expect("one of each rank"));
+    let mesh = claiming(std::array::from_fn(|_| places.next().expect("three")), times());
+    let answer = get(mesh.address(), "/api/v1/nodes").expect("an answer");
+    assert!(answer.status == 200 && answer.body == long, "byte by byte: {}", answer.body.len());
+    let own = get(mesh.address(), "/api/v1/judge/nodes").expect("an answer");
+    assert_eq!((own.status, own.body.as_str()), (404, "this agent is not a judge\n"), "never forwarded");
+    assert_eq!(mesh.asked(), 0, "it collects nothing");
+}
+
+#[test]
+fn without_a_judge_there_are_no_figures_of_all_nodes() {
+    let silent = Claims { document: None, ..judge_with(&[]) };
+    for mesh in [claiming([silent.clone(), silent.clone(), silent], times()), Mesh::of(&[])] {
+        let answer = get(mesh.address(), "/api/v1/nodes").expect("an answer");
+        assert!(answer.status == 503 && answer.header("retry-after") == Some("1"), "{}", answer.body);
+        assert_eq!(mesh.asked(), 0, "it collects nothing");
+    }
+}
+
+#[test]
+fn a_judge_that_sends_without_end_is_cut_off() {
+    let too_long = Answer::Text("x".repeat(kube_canary::limits::NODES_DOCUMENT_BYTES_MAX + 1));
+    let endless = Claims { nodes: Some(too_long), ..judge_with(&[]) };
+    let mesh = claiming([endless.clone(), endless.clone(), endless], times());
+    let answer = get(mesh.address(), "/api/v1/nodes").expect("an answer");
+    let (bytes, most) = (answer.body.len(), kube_canary::limits::NODES_DOCUMENT_BYTES_MAX);
+    assert!(answer.status == 200 && bytes <= most && bytes > most - 65_536, "{bytes}");
 }

@@ -15,6 +15,8 @@
 //! - [`table`]: the verdicts that hold, and those of the last 24 hours.
 //! - [`document`]: what a judge tells others. [`ask`]: how they ask for it.
 //! - [`quorum`]: what the judges agree on. [`suspects`]: which of them differs.
+//! - [`nodes`]: figures of each node and the worst links of the last round. They are those of one
+//!   judge: no two judges measure at the same time.
 //!
 //! Answers of other members are not trusted. A member that claims to judge takes one place of
 //! three, as if it judged. Its answer is bounded in bytes and time, and counts for nothing that no
@@ -22,6 +24,7 @@
 
 mod ask;
 mod document;
+mod nodes;
 mod quorum;
 mod role;
 mod suspects;
@@ -36,18 +39,21 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
 use self::document::{Held, Said};
+use self::nodes::{NodesBody, Relay};
 use self::role::{Change, JUDGES, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
+use super::times::Times;
 use super::verdicts::Verdict;
 use crate::exposition::{Judged, View};
-use crate::http::client;
+use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
 use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::clock;
 use crate::units::Nanos;
 
 pub use document::{Overview, PATH};
+pub use nodes::{Nodes, PATH as NODES_PATH};
 pub use times::JudgeTimes;
 
 /// The result of a collection that was judged.
@@ -61,6 +67,8 @@ pub struct Round {
     pub not_listed: usize,
     /// Number of nodes that were judged.
     pub nodes: usize,
+    /// Figures of each node. `None` if they are not kept.
+    pub figures: Option<Nodes>,
 }
 
 /// A collection and its judgement, which run when they are awaited.
@@ -109,6 +117,9 @@ pub struct Judges {
     times: JudgeTimes,
     /// The text of this agent's document, if it is a judge and has judged.
     own: Mutex<Option<Arc<str>>>,
+    /// Figures of each node, and when they were taken, if this agent is a judge.
+    nodes: Mutex<Option<(Nanos, Arc<Nodes>)>>,
+    relay: Relay,
     kept: Mutex<Option<Kept>>,
     /// One reader asks at a time, and the others take its answer. The names are those of the judges
     /// that answered last.
@@ -121,7 +132,8 @@ impl Judges {
     /// whose port discovery does not give.
     pub fn new(view: Arc<View>, port: u16, times: JudgeTimes) -> Self {
         let (own, kept, known) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
-        Self { view, port, times, own, kept, asking: Semaphore::const_new(1), known }
+        let (nodes, relay) = (Mutex::new(None), Relay::new());
+        Self { view, port, times, own, nodes, relay, kept, asking: Semaphore::const_new(1), known }
     }
 
     /// Returns this agent's document. None if it is not a judge, or has not judged yet.
@@ -129,6 +141,24 @@ impl Judges {
         let held = lock(&self.own).clone()?;
         let judge = self.view.judging.answer(clock::monotonic());
         judge.judges.then(|| document::whole(&judge, &held))
+    }
+
+    /// Returns the document of all nodes. `None` if this agent is not a judge, or has not judged
+    /// yet.
+    pub fn nodes(&self) -> Option<NodesBody> {
+        let (at, nodes) = lock(&self.nodes).clone()?;
+        let age = clock::monotonic().since(at).as_secs_f64();
+        Some(NodesBody::new(nodes, self.view.node.as_str().into(), age))
+    }
+
+    /// Answers with the document of the best-ranked judge.
+    pub async fn relay_nodes(&self, times: Times) -> Reply {
+        let (agreed, roster) = (self.agreed().await, self.roster());
+        let judges = agreed.iter().flat_map(|agreed| &agreed.judges);
+        let others = roster.ranks().others();
+        let judges: Vec<&Ranked> =
+            judges.filter_map(|(node, _)| others.iter().find(|member| member.node == *node)).collect();
+        self.relay.reply(&judges, self.port, times).await
     }
 
     fn own(&self) -> Option<Said> {
@@ -208,6 +238,7 @@ impl Judges {
                     Some(Change::Ends) => {
                         log::info!("{}: no longer judges the mesh", self.view.node);
                         *lock(&self.own) = None;
+                        *lock(&self.nodes) = None;
                         self.view.judging.publish(None);
                         (term, next_copy) = (None, now);
                     }
@@ -280,7 +311,8 @@ impl Judges {
     /// Takes a judgement, compares it with those of the other judges, and publishes it.
     async fn judged(&self, term: &mut Term, table: &mut Table, round: Round) {
         let others = self.others(JUDGES - 1).await;
-        let Round { overview, mut verdicts, not_listed, nodes } = round;
+        let Round { overview, mut verdicts, not_listed, nodes, figures } = round;
+        *lock(&self.nodes) = figures.map(|figures| (clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         if let Some(own) = self.own() {
             verdicts.extend(term.suspects.judged(&own, &others));

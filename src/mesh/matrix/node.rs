@@ -1,10 +1,13 @@
 //! A node of the mesh, and what the rows report of it.
 
+use serde::Serialize;
+
 use crate::report::{RecentPeer, State};
 use crate::sys::text::Span;
 
 /// State of a node's row.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Presence {
     /// Only other rows name the node.
     #[default]

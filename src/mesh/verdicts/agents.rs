@@ -1,6 +1,8 @@
 //! Agents that were late themselves. What they measured is then their own delay and not the
 //! network's.
 
+use serde::Serialize;
+
 use crate::mesh::matrix::{Facts, Matrix};
 
 /// Limit of the send delay: a tenth of the interval, but never less than this.
@@ -55,7 +57,8 @@ pub fn symptoms(facts: &Facts) -> String {
 }
 
 /// Whether measurements by a node, and measurements of it, are evidence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Standing {
     /// Both are evidence: those by the node and those of it.
     Sound,

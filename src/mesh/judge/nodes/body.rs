@@ -1,0 +1,190 @@
+//! Writes what a judge keeps of all nodes as JSON, piece by piece: one node per line.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::names::Place;
+use super::{Count, Entry, Nodes};
+use crate::http::Render;
+use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
+use crate::mesh::matrix::{Cell, Layer, Presence, rtt_us};
+use crate::mesh::verdicts::Standing;
+use crate::report::Network;
+
+/// Bytes of a piece without its names.
+const FIGURES_BYTES: usize = 512;
+/// Bytes that a character of a name may take in JSON: `\u001f`.
+const ESCAPED_BYTES: usize = 6;
+/// Bytes of a piece with two names of the greatest length.
+const PIECE_BYTES_MAX: usize = 2 * NAME_BYTES_MAX * ESCAPED_BYTES + FIGURES_BYTES;
+const _: () = assert!(PIECE_BYTES_MAX <= FRAME_BYTES);
+
+/// Writes the document: a head, the worst links, and the nodes.
+pub struct NodesBody {
+    nodes: Arc<Nodes>,
+    judge: Arc<str>,
+    age_seconds: f64,
+    /// Pieces that are written.
+    written: usize,
+    place: Place,
+}
+
+#[derive(Serialize)]
+struct Head<'a> {
+    judge: &'a str,
+    age_seconds: f64,
+    nodes: usize,
+    not_listed: usize,
+}
+
+#[derive(Serialize)]
+struct LinkOf<'a> {
+    source: &'a str,
+    peer: &'a str,
+    network: Network,
+    protocol: &'static str,
+    probes: u32,
+    lost: u32,
+    rtt_p50_seconds: Option<f64>,
+}
+
+/// The losses of the protocol that lost most.
+#[derive(Serialize)]
+struct Losses {
+    network: Network,
+    protocol: &'static str,
+    probes: u32,
+    lost: u32,
+}
+
+#[derive(Serialize)]
+struct NodeOf<'a> {
+    node: &'a str,
+    zone: &'a str,
+    report: Presence,
+    standing: Standing,
+    out: Option<Losses>,
+    #[serde(rename = "in")]
+    inbound: Option<Losses>,
+    watchers: u16,
+    rtt_p50_seconds: Option<f64>,
+}
+
+impl NodesBody {
+    /// Writes what `judge` keeps, which is `age_seconds` old.
+    pub fn new(nodes: Arc<Nodes>, judge: Arc<str>, age_seconds: f64) -> Self {
+        let age_seconds = (age_seconds * 10.0).round() / 10.0;
+        Self { nodes, judge, age_seconds, written: 0, place: Place::default() }
+    }
+
+    /// Appends the piece, if there is room for it. `None` if there is no such piece.
+    fn piece(&mut self, out: &mut Vec<u8>) -> Option<bool> {
+        let nodes = &self.nodes;
+        let (links, all) = (nodes.worst.len(), nodes.entries.len());
+        let has_room =
+            |out: &Vec<u8>, names: usize| out.capacity() - out.len() >= names * ESCAPED_BYTES + FIGURES_BYTES;
+        match self.written {
+            0 => {
+                if !has_room(out, self.judge.len()) {
+                    return Some(false);
+                }
+                let (age_seconds, not_listed) = (self.age_seconds, nodes.not_listed);
+                write(out, &Head { judge: &self.judge, age_seconds, nodes: all, not_listed });
+                // The brace of the head is closed by the last piece.
+                out.pop();
+                out.extend_from_slice(b",\"worst\":[\n");
+            }
+            piece if piece <= links => {
+                let link = &nodes.worst[piece - 1];
+                if !has_room(out, link.source.len() + link.peer.len()) {
+                    return Some(false);
+                }
+                comma(out, piece > 1);
+                write(out, &LinkOf::of(&link.source, &link.peer, link.cell));
+                out.push(b'\n');
+            }
+            piece if piece <= links + all => {
+                let at = piece - links - 1;
+                let entry = nodes.entries[at];
+                let zone = nodes.zones.get(usize::from(entry.zone)).map_or("", |zone| zone);
+                if !has_room(out, NAME_BYTES_MAX + zone.len()) {
+                    return Some(false);
+                }
+                if at == 0 {
+                    out.extend_from_slice(b"],\"rows\":[\n");
+                }
+                self.place.next(&nodes.names);
+                comma(out, at > 0);
+                write(out, &NodeOf::of(self.place.name(), zone, &entry));
+                out.push(b'\n');
+            }
+            piece if piece == links + all + 1 => {
+                if !has_room(out, 0) {
+                    return Some(false);
+                }
+                out.extend_from_slice(if all == 0 { b"],\"rows\":[]}\n" } else { b"]}\n" });
+            }
+            _ => return None,
+        }
+        self.written += 1;
+        Some(true)
+    }
+}
+
+impl Render for NodesBody {
+    fn render(&mut self, out: &mut Vec<u8>) -> bool {
+        loop {
+            match self.piece(out) {
+                Some(true) => {}
+                Some(false) => return true,
+                None => return false,
+            }
+        }
+    }
+}
+
+impl<'a> LinkOf<'a> {
+    fn of(source: &'a str, peer: &'a str, cell: Cell) -> Self {
+        let layer = cell.layer();
+        let families = match layer {
+            Layer::Icmp | Layer::Nodes => ["icmp", "icmpv6"],
+            Layer::Udp => ["udp", "udpv6"],
+            Layer::Tcp => ["tcp", "tcpv6"],
+        };
+        let protocol = families[usize::from(cell.is_over_ipv6())];
+        let (probes, lost, rtt_p50_seconds) = (cell.probes(), cell.lost(), seconds(cell.rtt_code()));
+        Self { source, peer, network: layer.network(), protocol, probes, lost, rtt_p50_seconds }
+    }
+}
+
+impl Losses {
+    fn of(count: Count, layer: Layer) -> Option<Self> {
+        let Count { probes, lost } = count;
+        (probes > 0).then(|| Self { network: layer.network(), protocol: layer.method().label(), probes, lost })
+    }
+}
+
+impl<'a> NodeOf<'a> {
+    fn of(node: &'a str, zone: &'a str, entry: &Entry) -> Self {
+        let Entry { presence: report, standing, watchers, layers: [out, inbound], .. } = *entry;
+        let (out, inbound) = (Losses::of(entry.out, out), Losses::of(entry.inbound, inbound));
+        Self { node, zone, report, standing, out, inbound, watchers, rtt_p50_seconds: seconds(entry.rtt_code) }
+    }
+}
+
+/// Returns the round-trip time of a cell's code in seconds, in steps of a tenth of a microsecond.
+fn seconds(code: u16) -> Option<f64> {
+    rtt_us(code).map(|us| (f64::from(us) * 10.0).round() / 1e7)
+}
+
+fn comma(out: &mut Vec<u8>, follows: bool) {
+    if follows {
+        out.push(b',');
+    }
+}
+
+/// Serializing these types cannot fail.
+fn write(out: &mut Vec<u8>, value: &impl Serialize) {
+    let _ = serde_json::to_writer(out, value);
+}

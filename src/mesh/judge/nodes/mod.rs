@@ -1,0 +1,283 @@
+//! What a judge keeps of each node and of the worst links of its last round, for readers that need
+//! no matrix: `/api/v1/judge/nodes`.
+//!
+//! What is no evidence for the verdicts does not count here either ([`Evidence`]). Losses are those
+//! of the protocol that lost most, because a sum would hide 6 lost handshakes among 120 answered
+//! echo requests. A cell has no 99th percentile, so round-trip times are medians.
+
+mod body;
+mod names;
+mod relay;
+
+use tokio::task::yield_now;
+
+use self::names::Names;
+use crate::limits::{JUDGE_NODES_BYTES_MAX, NAME_BYTES_MAX};
+use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
+use crate::mesh::verdicts::{Evidence, Standing};
+
+pub use body::NodesBody;
+pub use relay::Relay;
+
+/// The path at which a judge serves what it keeps of all nodes.
+pub const PATH: &str = "/api/v1/judge/nodes";
+/// Worst links that are kept.
+const WORST_MAX: usize = 10;
+/// Losses are compared as if so many more probes had been answered: one lost handshake of six is no
+/// worse than ten lost echo requests of sixty.
+const ANSWERED_BEFORE: f32 = 5.0;
+/// Of two layers that lose alike, the first counts.
+const LAYERS: [Layer; 4] = [Layer::Icmp, Layer::Udp, Layer::Tcp, Layer::Nodes];
+/// Bits of a cell's code of the round-trip time.
+const CODE_BITS: u32 = 10;
+
+/// Number of probes and of losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    probes: u32,
+    lost: u32,
+}
+
+/// What is kept of a node.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// What its agent measured.
+    out: Count,
+    /// What the others measured of it.
+    inbound: Count,
+    /// Code of its median round-trip time; 0 if no probe was answered.
+    rtt_code: u16,
+    /// Number of rows with a cell about it.
+    watchers: u16,
+    zone: u8,
+    presence: Presence,
+    standing: Standing,
+    /// The layers of `out` and `inbound`.
+    layers: [Layer; 2],
+}
+
+const _: () = assert!(size_of::<Entry>() == 28);
+
+/// One of the links that lose most.
+#[derive(Debug)]
+struct Link {
+    source: Box<str>,
+    peer: Box<str>,
+    cell: Cell,
+}
+
+/// What a judge keeps of all nodes.
+#[derive(Debug)]
+pub struct Nodes {
+    /// In their order, as `entries` are.
+    names: Names,
+    entries: Box<[Entry]>,
+    zones: Box<[Box<str>]>,
+    /// The links that lose most, the worst first.
+    worst: Vec<Link>,
+    /// Number of nodes without room.
+    not_listed: usize,
+}
+
+/// A search for the median of a node's codes, bit by bit.
+#[derive(Clone, Copy, Default)]
+struct Median {
+    /// The bits that are known.
+    code: u16,
+    /// How many codes that begin with these bits are below the median.
+    below: u16,
+    count: u16,
+    /// Number of all codes.
+    all: u16,
+}
+
+impl Count {
+    fn add(&mut self, cell: Cell) {
+        (self.probes, self.lost) = (self.probes + cell.probes(), self.lost + cell.lost());
+    }
+
+    fn badness(self) -> f32 {
+        self.lost as f32 / (self.probes as f32 + ANSWERED_BEFORE)
+    }
+}
+
+impl Nodes {
+    /// Returns what is kept of a mesh. Takes 28 bytes per node and their names, and 50 per node for
+    /// the time of the call. It yields after each walk over the cells.
+    pub async fn of(matrix: &Matrix) -> Self {
+        let evidence = Evidence::of(matrix);
+        let cut = |name: &str| name[..name.floor_char_boundary(NAME_BYTES_MAX)].into();
+        let zones = (0..matrix.zone_count()).filter_map(|zone| u8::try_from(zone).ok());
+        let zones: Box<[Box<str>]> = zones.map(|zone| cut(matrix.zone_name(zone))).collect();
+        let mut order: Vec<u16> =
+            matrix.numbers().filter(|node| evidence.standing(*node) != Standing::Invented).collect();
+        order.sort_unstable_by(|a, b| matrix.name(*a).cmp(matrix.name(*b)));
+        let all = order.len();
+        let mut room =
+            JUDGE_NODES_BYTES_MAX - zones.iter().map(|zone| size_of::<Box<str>>() + zone.len()).sum::<usize>();
+        let mut names = Names::default();
+        order.retain(|node| {
+            let left = room.checked_sub(size_of::<Entry>());
+            let fits = left.is_some_and(|left| names.push(matrix.name(*node), left));
+            room -= if fits { size_of::<Entry>() } else { 0 };
+            fits
+        });
+        names.end();
+        yield_now().await;
+        let mut walk = Walk { matrix, evidence, places: vec![None; matrix.node_count()] };
+        for (place, node) in (0..).zip(&order) {
+            walk.places[usize::from(*node)] = Some(place);
+        }
+        let mut nodes: Box<[Entry]> = order.iter().map(|node| walk.entry(*node)).collect();
+        for layer in LAYERS.into_iter().filter(|layer| matrix.layers() & layer.bit() != 0) {
+            walk.add_losses(layer, &mut nodes);
+            yield_now().await;
+        }
+        walk.add_watchers(&mut nodes);
+        let mut medians = walk.medians(nodes.len());
+        for bit in (0..CODE_BITS).rev() {
+            yield_now().await;
+            walk.next_bit(bit, &mut medians);
+        }
+        for (entry, median) in nodes.iter_mut().zip(&medians) {
+            entry.rtt_code = if median.all > 0 { median.code } else { 0 };
+        }
+        Self { names, not_listed: all - nodes.len(), entries: nodes, zones, worst: walk.worst() }
+    }
+
+    /// Returns the bytes that are kept, without those of the worst links.
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        let zones = self.zones.iter().map(|zone| size_of::<Box<str>>() + zone.len()).sum::<usize>();
+        self.names.bytes() + size_of_val(&*self.entries) + zones
+    }
+}
+
+/// Walks over the cells of a mesh.
+struct Walk<'a> {
+    matrix: &'a Matrix,
+    evidence: Evidence<'a>,
+    /// The place of each node in the order of the names. `None` if it has none.
+    places: Vec<Option<u16>>,
+}
+
+impl Walk<'_> {
+    fn entry(&self, node: u16) -> Entry {
+        let it = self.matrix.get(node);
+        Entry {
+            out: Count::default(),
+            inbound: Count::default(),
+            rtt_code: 0,
+            watchers: 0,
+            zone: it.zone,
+            presence: it.presence,
+            standing: self.evidence.standing(node),
+            layers: [LAYERS[0]; 2],
+        }
+    }
+
+    fn place(&self, node: u16) -> Option<usize> {
+        self.places[usize::from(node)].map(usize::from)
+    }
+
+    fn is_sound(&self, node: u16) -> bool {
+        self.evidence.standing(node) == Standing::Sound
+    }
+
+    /// Adds the losses of a layer to nodes that lose more by it than by those before.
+    fn add_losses(&self, layer: Layer, nodes: &mut [Entry]) {
+        let mut counts = vec![[Count::default(); 2]; nodes.len()];
+        for source in self.matrix.numbers() {
+            let (place, is_sound) = (self.place(source), self.is_sound(source));
+            for cell in self.evidence.cells(source).filter(|cell| cell.layer() == layer) {
+                if let Some(place) = place {
+                    counts[place][0].add(cell);
+                }
+                if let Some(place) = self.place(cell.peer()).filter(|_| is_sound) {
+                    counts[place][1].add(cell);
+                }
+            }
+        }
+        for (entry, counts) in nodes.iter_mut().zip(counts) {
+            let kept = [&mut entry.out, &mut entry.inbound].into_iter().zip(&mut entry.layers);
+            for ((kept, of), count) in kept.zip(counts) {
+                if count.probes > 0 && (kept.probes == 0 || count.badness() > kept.badness()) {
+                    (*kept, *of) = (count, layer);
+                }
+            }
+        }
+    }
+
+    fn add_watchers(&self, nodes: &mut [Entry]) {
+        for source in self.matrix.numbers() {
+            let mut last = None;
+            for cell in self.matrix.cells(source) {
+                if last.replace(cell.peer()) != Some(cell.peer())
+                    && let Some(place) = self.place(cell.peer())
+                {
+                    nodes[place].watchers += 1;
+                }
+            }
+        }
+    }
+
+    /// Calls `visit` with the place of each node and the code of each of its links, out and in.
+    /// They are those of the first layer that was measured, because no other is comparable.
+    fn each_code(&self, mut visit: impl FnMut(usize, u16)) {
+        let Some(layer) = LAYERS.into_iter().find(|layer| self.matrix.layers() & layer.bit() != 0) else { return };
+        for source in self.matrix.numbers().filter(|node| self.is_sound(*node)) {
+            let place = self.place(source);
+            for cell in self.evidence.cells(source).filter(|cell| cell.layer() == layer && cell.rtt_code() > 0) {
+                for place in [place, self.place(cell.peer())].into_iter().flatten() {
+                    visit(place, cell.rtt_code());
+                }
+            }
+        }
+    }
+
+    fn medians(&self, nodes: usize) -> Vec<Median> {
+        let mut medians = vec![Median::default(); nodes];
+        self.each_code(|place, _| medians[place].all = medians[place].all.saturating_add(1));
+        for median in &mut medians {
+            median.below = median.all.saturating_sub(1) / 2;
+        }
+        medians
+    }
+
+    /// Finds a bit of all medians. A code's bits above it must be those that are known.
+    fn next_bit(&self, bit: u32, medians: &mut [Median]) {
+        self.each_code(|place, code| {
+            let median = &mut medians[place];
+            median.count = median.count.saturating_add(u16::from(code >> bit == median.code >> bit));
+        });
+        for median in medians {
+            if median.below >= median.count {
+                (median.below, median.code) = (median.below - median.count, median.code | 1 << bit);
+            }
+            median.count = 0;
+        }
+    }
+
+    fn worst(&self) -> Vec<Link> {
+        let mut worst: Vec<(f32, u16, Cell)> = Vec::with_capacity(WORST_MAX + 1);
+        for source in self.matrix.numbers().filter(|node| self.is_sound(*node)) {
+            for cell in self.evidence.cells(source).filter(|cell| cell.lost() > 0) {
+                let badness = Count { probes: cell.probes(), lost: cell.lost() }.badness();
+                let at = worst.partition_point(|(other, ..)| *other >= badness);
+                if at < WORST_MAX {
+                    worst.insert(at, (badness, source, cell));
+                    worst.truncate(WORST_MAX);
+                }
+            }
+        }
+        let name = |node: u16| self.matrix.name(node);
+        let fits = |node: u16| name(node).len() <= NAME_BYTES_MAX;
+        let worst = worst.into_iter().filter(|(_, source, cell)| fits(*source) && fits(cell.peer()));
+        worst
+            .map(|(_, source, cell)| Link { source: name(source).into(), peer: name(cell.peer()).into(), cell })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
