@@ -9,6 +9,7 @@ use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::http::{Live, Reply, Routes, ServeLimits, Server};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::mesh::page;
+use serde_json::{Value, json};
 
 use crate::leaks::NoLeaks;
 use crate::made_up::{self, Mesh};
@@ -33,6 +34,12 @@ pub enum Collection {
 /// The state that the test and the server share.
 pub struct Shared {
     collection: Mutex<Collection>,
+    /// What the judges say. They say of the last whole collection what its end says.
+    said: Mutex<Option<Value>>,
+    /// The verdicts of the last 24 hours. Without them, no judge keeps any.
+    past: Mutex<Option<Vec<Value>>>,
+    /// The figures of all nodes. Without them, no judge has any.
+    figures: Mutex<Option<String>>,
     hold: Mutex<Hold>,
     pub collections: AtomicUsize,
     hours: Mutex<Vec<String>>,
@@ -76,8 +83,14 @@ impl Agent {
 
     pub fn serve(layers: &[(&'static str, &'static str)], collection: impl FnOnce() -> Collection) -> Self {
         let no_leaks = NoLeaks::here();
+        let collection = collection();
+        let said = said(&collection);
+        let past = said.as_ref().and_then(|said| said["verdicts"].as_array().cloned());
         let shared = Arc::new(Shared {
-            collection: Mutex::new(collection()),
+            said: Mutex::new(said),
+            past: Mutex::new(Some(past.unwrap_or_default())),
+            figures: Mutex::new(Some(json!({"rows": [], "worst": []}).to_string())),
+            collection: Mutex::new(collection),
             hold: Mutex::default(),
             collections: AtomicUsize::new(0),
             hours: Mutex::default(),
@@ -92,13 +105,43 @@ impl Agent {
     }
 
     pub fn next(&self, collection: Collection) {
+        if let Some(said) = said(&collection) {
+            *lock(&self.shared.said) = Some(said);
+        }
         *lock(&self.shared.collection) = collection;
+    }
+
+    /// Sets the verdicts of the last 24 hours.
+    pub fn set_past(&self, past: Vec<Value>) {
+        *lock(&self.shared.past) = Some(past);
+    }
+
+    /// Sets the document of all nodes.
+    pub fn set_figures(&self, figures: Option<String>) {
+        *lock(&self.shared.figures) = figures;
     }
 
     /// Paths of the hours that were requested.
     pub fn hours(&self) -> Vec<String> {
         lock(&self.shared.hours).clone()
     }
+}
+
+/// Returns what judges say of a mesh that is collected whole: the end of the document.
+fn said(collection: &Collection) -> Option<Value> {
+    let (Collection::Whole(text) | Collection::Held(text, _) | Collection::Broken(text, _)) = collection else {
+        return None;
+    };
+    let end = text.lines().last()?.strip_prefix("],")?;
+    let mut said: Value = serde_json::from_str(&format!("{{{end}")).ok()?;
+    let nodes = text.matches("{\"source\":").count() + said["missing"].as_array().map_or(0, Vec::len);
+    said["nodes"] = nodes.into();
+    said["age_seconds"] = 7.0.into();
+    said["judges"] = ["judge-1", "judge-2"].map(|node| json!({"node": node, "age_seconds": 7.0})).into_iter().collect();
+    for verdict in said["verdicts"].as_array_mut()?.iter_mut().filter(|it| it.get("id").is_none()) {
+        verdict["id"] = format!("{} {}", verdict["kind"], verdict["subject"]).into();
+    }
+    Some(said)
 }
 
 impl Shared {
@@ -118,6 +161,17 @@ impl Routes for Answers {
         let text = |status, body: &str| Reply::Full { status, content_type: "text/plain", body: body.into() };
         match path {
             "/" => page::reply(),
+            "/api/v1/verdicts" | "/api/v1/history" | "/api/v1/nodes" => {
+                let answer = match path {
+                    "/api/v1/verdicts" => lock(&self.0.said).as_ref().map(Value::to_string),
+                    "/api/v1/history" => lock(&self.0.past).as_ref().map(|it| json!({ "verdicts": it }).to_string()),
+                    _ => lock(&self.0.figures).clone(),
+                };
+                match answer {
+                    Some(body) => Reply::Full { status: 200, content_type: JSON, body: body.into_bytes() },
+                    None => text(503, "no judge answers\n"),
+                }
+            }
             "/api/v1/mesh" => {
                 self.0.collections.fetch_add(1, SeqCst);
                 let body = |text: Arc<str>, end: Option<usize>, held_at: Option<usize>| {

@@ -50,15 +50,8 @@ fn a_link_opens_by_keys_shows_its_hour_and_closes() {
     browser.until("document.querySelectorAll('#link-hour svg').length === 2");
 
     let figures = browser.text("$('link-figures').innerText");
-    for part in [
-        "node-3 (zone-c) → node-1 (zone-a): 8.6 % lost",
-        "losing since",
-        "198.18.0.7",
-        "8.6 %",
-        "5,001",
-        "4,995",
-        "The other direction",
-    ] {
+    for part in ["node-3 (zone-c) → node-1 (zone-a): 8.6 % lost", "losing for 1", "198.18.0.7", "The other direction"]
+    {
         assert!(figures.contains(part), "{part}: {figures}");
     }
     let hour = browser.text("$('link-hour').textContent");
@@ -85,7 +78,7 @@ fn a_link_that_opens_right_behind_another_keeps_its_hour() {
     browser.run("openLink({ source: 'node-3', peer: 'node-1' })");
     browser.run("$('link').close(); openLink({ source: 'node-1', peer: 'node-2' })");
     browser.until("document.querySelectorAll('#link-hour svg').length === 2");
-    assert_eq!(browser.run("return shown.link && shown.link.source"), "node-1");
+    assert_eq!(browser.run("return shown.from"), "node-1");
     assert_eq!(browser.console(), [""; 0]);
 }
 
@@ -135,14 +128,14 @@ fn a_link_shows_its_path_its_losing_flows_and_its_trace_whatever_the_map_shows()
     assert_eq!(browser.text("shown.layer"), "pod icmp");
     browser.run("openLink({ source: 'node-1', peer: 'node-2' })");
     browser.until("document.querySelectorAll('#link-hour svg').length >= 2");
-    let clock = browser.text("clock(1800000000)");
+    let age = browser.text("ago(1800000000)");
     let figures = browser.text("$('link-figures').innerText");
     for line in [
         "pod network, UDP, IPv4: 3 hops; one-way delay - there, 20 ms back; one-way delay variation 3 ms there, 4 ms back; \
          packets up to 1,300 bytes pass; larger ones are lost, outbound (in silence); \
          2 of 16 flows lose; source port 40312: 5 of 8 lost, outbound; source port 40313: 5 of 8 lost",
         &format!(
-            "dies after 10.0.3.1; the path went on by 10.0.4.1 (trace of source port 40312, {clock}): 10.0.1.1 → * (0 of 10) → 10.0.3.1 (9 of 10)"
+            "dies after 10.0.3.1; the path went on by 10.0.4.1 (trace of source port 40312, {age}): 10.0.1.1 → * (0 of 10) → 10.0.3.1 (9 of 10)"
         ),
         "pod network, TCP, IPv4: 12 SYNs sent again",
     ] {

@@ -1,5 +1,6 @@
 //! The page in light and dark, sharp, narrow, and legible to colour-blind readers.
 
+use kube_canary::sys::clock;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
@@ -12,8 +13,11 @@ fn three() -> Mesh {
         Some(if peer == 1 { Link { lost: 6, received: 52, ..link } } else { link })
     });
     mesh.verdicts.push(losing("node-2", 2));
-    mesh.verdicts.push(json!({"kind": "agent_starved", "subject": "node-2", "direction": "both", "network": "pod",
-        "evidence": "its agent lags, and what it measured is discounted: it sends 120 ms late (99th percentile)"}));
+    mesh.verdicts.push(
+        json!({"kind": "agent_starved", "subject": "node-2", "direction": "both", "network": "pod", "severity": "info",
+        "since_unix_seconds": clock::realtime().as_secs() - 4_000,
+        "evidence": "its agent lags, and what it measured is discounted: it sends 120 ms late (99th percentile)"}),
+    );
     mesh.starved = vec![1];
     mesh
 }
@@ -98,7 +102,7 @@ fn the_picture_is_also_described_in_words() {
     assert_eq!((attribute("map", "role"), attribute("map", "aria-describedby")), ("application".into(), "keys".into()));
     assert_eq!(
         browser.run(
-            "return [...document.querySelectorAll('button')].filter((b) => !(b.textContent || b.ariaLabel)).length"
+            "return [...document.querySelectorAll('button')].filter((b) => !(b.textContent || b.ariaLabel || b.title)).length"
         ),
         0
     );

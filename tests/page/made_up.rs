@@ -50,7 +50,7 @@ fn begun() -> u64 {
 
 /// A verdict about a node that loses inbound probes.
 pub fn losing(node: &str, sources: usize) -> Value {
-    json!({"kind": "node", "subject": node, "direction": "in", "network": "pod", "since_unix_seconds": begun(),
+    json!({"kind": "node", "subject": node, "direction": "in", "network": "pod", "severity": "critical", "since_unix_seconds": begun(),
         "evidence": format!("loses 10.0 % of the probes from {sources} of {sources} sources"),
         "summary": format!("{node} is losing packets from {sources} of {sources} sources")})
 }

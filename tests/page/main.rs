@@ -16,6 +16,7 @@ mod made_up;
 mod picture;
 
 mod contents;
+mod judged;
 mod large;
 mod link;
 mod looks;
@@ -29,10 +30,15 @@ use browser::Browser;
 /// Begins to open the page. `place(row, column)` is the place of a cell in the window, and
 /// `colors(row, column)` are all colours that it is drawn in.
 fn opening(agent: &Agent, watched: bool) -> Browser {
+    opening_at(agent, "", watched)
+}
+
+/// The same with a query, as in a pasted address.
+fn opening_at(agent: &Agent, query: &str, watched: bool) -> Browser {
     let browser = Browser::start(watched);
     browser.before_pages(CLOCK);
     browser.before_pages(HELPERS);
-    browser.open(&agent.address);
+    browser.open(&format!("{}{query}", agent.address));
     browser
 }
 
@@ -43,24 +49,28 @@ fn opened(agent: &Agent, watched: bool) -> Browser {
     browser
 }
 
+/// Opens the page of a mesh that is drawn only if the address asks for it.
+fn opened_with_matrix(agent: &Agent) -> Browser {
+    let browser = opening_at(agent, "?matrix=1", false);
+    wait_until_shown(&browser);
+    browser
+}
+
 /// Waits until a collection is shown as complete, and drawn.
 fn wait_until_shown(browser: &Browser) {
     browser.until("document.readyState === 'complete' && mesh.at && !turns.running && !view.stale && !view.frame");
 }
 
 /// Each call of the page's stopwatch takes 4 ms, and no time passes otherwise. Timers of a second
-/// and more wait for the test: without its request, the page neither collects the mesh nor gives
-/// up. When the page yields between two rows, the test's `watch.turn` comes before
-/// the page goes on.
+/// and more wait for the test: without its request, the page neither asks again nor gives up.
 const CLOCK: &str = "
-    window.watch = { began: Date.now(), passed: 0, look: 4, turn: () => {} };
+    window.watch = { began: Date.now(), passed: 0, look: 4 };
     Date.now = () => watch.began + watch.passed;
     performance.now = () => (watch.passed += watch.look);
     window.timers = new Map();
     const [start, stop] = [setTimeout.bind(window), clearTimeout.bind(window)];
     let held = 0;
     window.setTimeout = (work, time, ...more) => {
-        if (time === undefined) return start(() => { watch.turn(); work(); });
         if (time < 1000) return start(work, time, ...more);
         timers.set(--held, { work, time });
         return held;

@@ -24,7 +24,9 @@ pub fn take(browser: &Browser, name: &str) {
 pub fn take_map(browser: &Browser, name: &str) {
     for scheme in ["light", "dark"] {
         browser.prefer(scheme);
-        browser.run("window.scrollTo(0, 0); moveTo(rowOf('node-100'), columnOf('node-007')); map.focus(); redraw()");
+        browser.run(
+            "$('matrix').scrollIntoView(); moveTo(rowOf('node-100'), columnOf('node-007')); map.focus(); redraw()",
+        );
         browser.until("!view.stale && !view.frame");
         take(browser, &format!("{name}-{scheme}"));
     }

@@ -8,11 +8,10 @@ function describe(source, peer) {
     return zone === 'unknown' ? name : `${name} (${zone})`;
   };
   const heading = `${place(source)} → ${place(peer)}: `, silent = mesh.missing.get(source), cells = findAll(source, peer);
+  if (!mesh.at && !mesh.rows.size) return heading + 'no reports are collected; Collect now asks all agents for them';
   if (!mesh.rows.has(source)) return heading + (silent ? `${source} did not answer (${silent})` : `no report of ${source}`);
   if (!cells.some(Boolean)) {
-    const others = [...mesh.rows.keys()].filter((other) => find(other, peer)).length;
-    const rest = silent ? `the report broke off (${silent})` : `${count(others, 'other')} probe${others === 1 ? 's' : ''} ${peer}`;
-    return `${heading}not probed, ${layerName(shown.layer)}; ${rest}`;
+    return `${heading}not probed, ${layerName(shown.layer)}${silent ? `; the report broke off (${silent})` : ''}`;
   }
   const more = mesh.standings.get(source) === 'starved' ? [`the agent on ${source} is starved`] : [];
   const figuresOf = cells.map((cell, i) => (cells.length > 1 ? layerName(layersShown()[i]) + ': ' : '') + figures(cell));
@@ -22,7 +21,7 @@ function describe(source, peer) {
 function figures(cell) {
   if (!cell) return 'not probed';
   const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [], leaving = leaves(cell), ten = cell.ten_minutes;
-  if (cell.since_unix_seconds != null && !leaving) more.push(`losing ${since(cell.since_unix_seconds)}`);
+  if (cell.since_unix_seconds != null && !leaving) more.push(`losing for ${lasting(now() - cell.since_unix_seconds)}`);
   if (ten?.lost && !leaving) more.push(`${percent(Math.min(1, ten.lost / ten.sent))} lost over ten minutes`);
   if (leaving) more.push(`${cell.node} is leaving: probes to it are not counted`);
   return [measured(cell)
@@ -32,26 +31,16 @@ function figures(cell) {
 }
 
 function openLink({ source, peer }) {
-  const cells = findAll(source, peer).filter(Boolean), [cell] = cells, recent = cell?.recent, held = $('link-figures').contains(document.activeElement);
-  shown.link = { source, peer };
-  const say = { loss: (of) => (of.lost + of.received ? percent(loss(of)) : '-') };
-  const rows = ['sent', 'received', 'lost', 'late', 'loss', 'rtt_p50_seconds', 'rtt_p99_seconds'].map((field) => {
-    const show = say[field] ?? ((of) => (field.endsWith('_seconds') ? seconds(of[field]) : number(of[field])));
-    const name = { rtt_p50_seconds: 'RTT p50', rtt_p99_seconds: 'RTT p99', late: 'answered late' }[field] ?? field;
-    const values = cells.flatMap((one) => [one.recent, one]).map((of) => make('td', { className: 'number' }, show(of)));
-    return make('tr', {}, make('th', { scope: 'row' }, name), ...values);
-  });
-  const spans = ['', ...cells.flatMap(({ network }) =>
-    [`last ${Math.round(recent.seconds)} s`, 'since start'].map((span) => (cells[1] ? `${network}: ${span}` : span)))];
-  const heads = spans.map((span) => make('th', { className: 'number' }, span));
-  const table = cell ? [make('table', {}, make('tr', {}, ...heads), ...rows)] : [];
+  const cells = findAll(source, peer).filter(Boolean), held = $('link-figures').contains(document.activeElement);
+  const link = { source, peer };
+  keep({ from: source, to: peer });
   const goBack = () => openLink({ source: peer, peer: source });
   const back = make('button', { type: 'button', onclick: goBack }, describe(peer, source));
   const where = cells.map(({ network, protocol, address, state }) =>
     `${layerName(network + ' ' + protocol)}: probes go to ${address}; ${peer} is ${state}. `).join('');
   $('link-title').textContent = `${source} → ${peer}`;
   $('link-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where),
-    ...table, ...paths(source, peer), make('p', {}, 'The other direction: ', back));
+    ...paths(source, peer), make('p', {}, 'The other direction: ', back));
   if (!$('link').open) {
     $('link-hour').replaceChildren();
     $('link').showModal();
@@ -59,7 +48,7 @@ function openLink({ source, peer }) {
   } else if (held) {
     back.focus();
   }
-  hour(shown.link);
+  hour(link);
 }
 
 // What UDP and TCP show of the path. The agent has checked all types.
@@ -80,27 +69,22 @@ function paths(source, peer) {
     if (again) facts.push(`${number(again)} SYNs sent again`);
     const { source_port: port, at_unix_seconds: at, says = '', hops: by = [], sent = [], answered = [] } = trace ?? {};
     const each = by.map((hop, i) => (answered[i] < sent[i] ? `${hop} (${answered[i]} of ${sent[i]})` : hop));
-    const traced = trace ? [make('br'), make('b', {}, says), ` (trace of source port ${port}, ${clock(at)}): ${each.join(' → ')}`] : [];
+    const traced = trace ? [make('br'), make('b', {}, says), ` (trace of source port ${port}, `, timed(ago(at), at), `): ${each.join(' → ')}`] : [];
     return facts.length || trace ? make('p', {}, `${layerName(layer)}: ${facts.join('; ')}`, ...traced) : [];
   });
 }
 
 async function hour(asked) {
-  const show = (...what) => asked === shown.link && $('link-hour').replaceChildren(...what);
+  const show = (...what) => asked.source === shown.from && asked.peer === shown.to && $('link-hour').replaceChildren(...what);
   try {
     const path = [asked.source, asked.peer].map(encodeURIComponent).join('/');
-    const answer = await fetch(`api/v1/hour/${path}`, { cache: 'no-store', signal: AbortSignal.timeout(ANSWER_TIME) });
-    if (answer.status === 404) {
-      const full = mesh.rows.get(asked.source)?.source.hour_kept === false;
-      const why = full ? `: ${asked.source} has more peers than an agent keeps hours of` : '';
-      return show(make('p', {}, `The last hour of this link is not kept${why}.`));
-    }
-    if (!answer.ok) throw new Error(`the agent answers ${answer.status}`);
-    const { series, step_seconds: step } = await answer.json();
-    const of = series.filter((one) => layersShown().includes(`${one.network} ${one.protocol}`));
+    const { series, step_seconds: step } = await (await ask(`hour/${path}`)).json();
+    const of = series.filter((one) => !shown.layer || layersShown().includes(`${one.network} ${one.protocol}`));
     show(...(of.length ? of.flatMap((one) => charts(one, step, of[1] ? ` (${one.network} network)` : '')) : [make('p', {}, 'Nothing is kept of this network.')]));
-  } catch (error) {
-    show(make('p', { className: 'flag' }, `The last hour cannot be shown: ${error.message}.`));
+  } catch ({ status, message }) {
+    const full = mesh.rows.get(asked.source)?.source.hour_kept === false;
+    const why = full ? `: ${asked.source} has more peers than an agent keeps hours of` : '';
+    show(make('p', { className: 'flag' }, status === 404 ? `The last hour of this link is not kept${why}.` : `The last hour cannot be shown: ${message}.`));
   }
 }
 
@@ -123,7 +107,7 @@ function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_un
   const column = (name, i, value = 1) =>
     svg('rect', { class: name, x: left + i * each, y: high * (1 - value), width: wide, height: high * value });
   const times = () => ['start', 'middle', 'end'].map((anchor, i) =>
-    word(left + (width - left) * i / 2, high + 15, anchor, clock(end - (1 - i / 2) * n * step)));
+    word(left + (width - left) * i / 2, high + 15, anchor, ago(end - (1 - i / 2) * n * step)));
   const path = (name, values) => svg('path', { class: name, d: values.map((value, i) => {
     const [x, y] = [left + i * each, high * (1 - value / slow)];
     return value == null ? '' : `${values[i - 1] == null ? 'M' : 'L'}${x} ${y}H${x + each}`;
@@ -136,7 +120,7 @@ function charts({ loss: lost, rtt_p50_seconds: p50, rtt_p99_seconds: p99, end_un
     ...columns((value, i) => {
       const over = column('over', i), figures = value == null ? 'not measured'
         : `${percent(value)} lost, RTT p50 ${seconds(p50[i])}, p99 ${seconds(p99[i])}`;
-      over.append(svg('title', {}, `${clock(end - (n - i) * step)}: ${figures}`));
+      over.append(svg('title', {}, `${utc(end - (n - i) * step)}: ${figures}`));
       return over;
     }));
   const bad = lost.filter((value) => value > 0), none = n - known(lost).length;
@@ -157,6 +141,6 @@ $('link').onclick = (event) => event.target === $('link') && $('link').close();
 // The event comes a turn after the dialog closes: another link may be open by then.
 $('link').onclose = () => {
   if ($('link').open) return;
-  shown.link = null;
+  keep({ from: '', to: '' });
   map.focus({ preventScroll: true });
 };

@@ -1,8 +1,7 @@
 // The map is one canvas as large as the visible part of a scrolled box, for 9 links and for
 // 90,000. Each cell is painted as one pixel and enlarged, so a frame costs a few blits. Lengths
 // are device pixels, so that edges are crisp. Cells that were not measured have no colour:
-// hatching shows through. In a partial mesh most cells are plain ground, so strips along the
-// edges sum up each row and each column.
+// hatching shows through.
 
 const map = $('map'), canvas = $('canvas'), pen = canvas.getContext('2d'), cells = make('canvas');
 const SIZES = [3, 4, 6, 8, 11, 16, 24, 36, 56, 88, 132];
@@ -10,7 +9,7 @@ const LOSS = [0, 0.02, 0.05, 0.15, 0.5, 1];
 const RTT = [50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 10e-3, Infinity];
 // Colour numbers that stand for a state and not for a value.
 const UNKNOWN = -1, LEAVING = -2, NEVER = -3, ALL_LOST = RTT.length;
-const view = { frame: 0, stale: true, zoom: 0, size: 3, cursor: [0, 0], hover: null, focused: false, edge: 0 };
+const view = { frame: 0, stale: true, zoom: 0, size: 3, cursor: [0, 0], hover: null, focused: false };
 view.rows = view.columns = axis([], 1, 0);
 let d = 1;
 
@@ -50,9 +49,7 @@ function layout() {
   const widest = Math.max(70 * d, ...known.map((node) => pen.measureText(n > 40 ? node.name : title(node)).width));
   const label = Math.ceil(Math.min(widest + 12 * d, 190 * d, wide * 0.36));
   view.band = zones > 1 ? Math.round(18 * d) : 0;
-  const probed = sources.reduce((sum, { name }) => sum + (mesh.rows.get(name)?.layers[layersShown()[0]]?.size ?? 0), 0);
-  view.edge = probed && probed < 0.7 * mesh.rows.size * (n - 1) ? Math.round(12 * d) : 0;
-  view.left = label + view.band + view.edge;
+  view.left = label + view.band;
   const gap = Math.round(4 * d), height = (innerHeight * 0.8 - 60) * d / Math.max(1, sources.length);
   // As wide as the room and as high as the screen, but never too small to point at.
   const fit = limit((wide - view.left - gap * zones) / n, 3 * d, Math.min(132 * d, Math.max(height * 2, 14 * d)));
@@ -60,7 +57,7 @@ function layout() {
   const size = Math.max(1, Math.floor(view.size * d));
   view.upright = size < label;
   view.named = size >= 11 * d;
-  view.top = view.band + view.edge + Math.round(!view.named ? 20 * d : view.upright ? Math.min(label, 150 * d) : 22 * d);
+  view.top = view.band + Math.round(!view.named ? 20 * d : view.upright ? Math.min(label, 150 * d) : 22 * d);
   view.columns = axis(known, size, gap);
   view.rows = axis(sources, size > 26 * d ? Math.round(limit(size / 2, 26 * d, 48 * d)) : size, gap);
   view.cursor = [limit(view.cursor[0], 0, Math.max(0, sources.length - 1)), limit(view.cursor[1], 0, n - 1)];
@@ -113,27 +110,15 @@ function figure(peer) {
 const paletteNames = () =>
   shown.measure === 'loss' ? LOSS.map((_, i) => 'loss' + i) : [...RTT.map((_, i) => 'rtt' + i), 'loss5'];
 
-// Colours of the states, which are not values.
-const palette = () => ({ ...paletteNames().map(color), [LEAVING]: color('leaving'), [NEVER]: color('face') });
-
-// Sums up a row or a column as if it were one link.
-function total(peers) {
-  const known = peers.filter(measured), recent = { lost: 0, received: 0, rtt_p50_seconds: 0, rtt_p99_seconds: 0 };
-  const answered = known.filter((peer) => peer.recent.received).length;
-  for (const peer of known) {
-    for (const key in recent) recent[key] += (peer.recent[key] ?? 0) / (key.startsWith('rtt') ? answered : 1);
-  }
-  return { state: 'ready', recent };
-}
-
-function legend() {
+// Names what occurs on the map.
+function legend(seen) {
   const words = shown.measure === 'loss' ? LOSS.map((bound) => (bound ? '≤ ' + percent(bound) : 'no loss'))
     : [...RTT.map((bound, i) => (bound < 1 ? '≤ ' + seconds(bound) : '> ' + seconds(RTT[i - 1]))), 'all lost'];
   $('legend').replaceChildren(...[
-    ...paletteNames().map((name, i) => [words[i], '', name]),
-    ['not probed', '', 'face'], ['no data', 'unprobed'], ['leaving', '', 'leaving'], ['no report of the source', 'silent'],
-    ['itself', '', 'self'],
-  ].map(([text, className, name]) => {
+    ...paletteNames().map((name, i) => [i, words[i], '', name]),
+    [NEVER, 'not probed', '', 'face'], [UNKNOWN, 'no data', 'unprobed'], [LEAVING, 'leaving', '', 'leaving'],
+    ['silent', 'no report of the source', 'silent'], ['self', 'itself', '', 'self'],
+  ].filter(([kind]) => seen.has(kind)).map(([, text, className, name]) => {
     const swatch = make('i', { className });
     if (name) swatch.style.background = `var(--${name})`;
     return make('li', {}, swatch, text);
@@ -144,26 +129,25 @@ function paint() {
   const rows = view.rows.nodes, columns = view.columns.nodes;
   // The bytes of a pixel are in the order red, green, blue, opacity.
   const code = (hex) => parseInt(hex.slice(5, 7) + hex.slice(3, 5) + hex.slice(1, 3), 16) + 0xff000000;
-  const tones = palette(), self = code(color('self')), codes = {}, many = layersShown().length;
+  // Colours of values, and of the states.
+  const tones = { ...paletteNames().map(color), [LEAVING]: color('leaving'), [NEVER]: color('face') };
+  const self = code(color('self')), codes = {}, many = layersShown().length;
   for (const number in tones) codes[number] = code(tones[number]);
   // Two networks share a cell: the pods' network is its left half.
   cells.width = Math.max(1, columns.length * many);
   cells.height = Math.max(1, rows.length);
   const image = new ImageData(cells.width, cells.height), pixels = new Uint32Array(image.data.buffer);
-  const across = columns.map(() => []);
-  const down = rows.map((source, y) => {
-    const layers = layersShown().map((layer) => mesh.rows.get(source.name)?.layers[layer]), whole = [];
+  const seen = new Set();
+  rows.forEach((source, y) => {
+    const layers = layersShown().map((layer) => mesh.rows.get(source.name)?.layers[layer]);
     columns.forEach((peer, x) => layers.forEach((peers, half) => {
-      const cell = peers?.get(peer.name), number = rank(cell, source), at = y * cells.width + x * many + half;
+      const number = rank(peers?.get(peer.name), source), at = y * cells.width + x * many + half;
       if (source === peer) pixels[at] = self;
       else if (number !== UNKNOWN) pixels[at] = codes[number];
-      if (!cell) return;
-      whole.push(cell);
-      across[x].push(cell);
+      seen.add(source === peer ? 'self' : number === UNKNOWN && !mesh.rows.has(source.name) ? 'silent' : number);
     }));
-    return whole;
   });
-  view.sums = [down, across].map((lines) => (view.edge ? lines.map((line) => rank(total(line))) : []));
+  legend(seen);
   cells.getContext('2d').putImageData(image, 0, 0);
 }
 
@@ -205,6 +189,7 @@ function inside(x, y, width, height, work) {
 
 function draw() {
   view.frame = 0;
+  if (!map.clientWidth) return;
   d = devicePixelRatio;
   if (view.stale) {
     layout();
@@ -227,7 +212,8 @@ function draw() {
   inside(left, top, width, height, () => {
     drawCells(seen);
     if (columns.size >= (layersShown()[1] ? 88 : 46) * d) drawFigures(seen);
-    for (const place of shown.verdict ? places(shown.verdict) : []) outline(place, seen, 'mark', 3);
+    const chosen = mesh.said?.verdicts.find(({ id }) => id === shown.verdict);
+    for (const place of chosen ? places(chosen) : []) outline(place, seen, 'mark', 3);
     const [row, column] = seen.here ?? [];
     for (const [style, thick] of seen.here ? [['back', 5], ['text', 2.5]] : []) {
       outline([[row, row + 1], [column, column + 1]], seen, style, thick);
@@ -236,8 +222,7 @@ function draw() {
   inside(0, top, left, height, () => drawSources(seen));
   inside(left, 0, width, top, () => drawPeers(seen));
   if (view.band) drawZones(seen);
-  const edge = view.edge, far = left - edge;
-  write('from ↓ to →', color('dim'), far - 6 * d, top - edge - 10 * d, far - view.band - 6 * d, 'right');
+  write('from ↓ to →', color('dim'), left - 6 * d, top - 10 * d, left - view.band - 6 * d, 'right');
 }
 
 function drawCells({ x, y, width, height, back, across, down }) {
@@ -248,8 +233,7 @@ function drawCells({ x, y, width, height, back, across, down }) {
       fill(unknown, ...place);
       for (const i of down.filter((row) => row >= v.from && row < v.to && !mesh.rows.has(rows.nodes[row].name))) {
         fill(back, x + h.start, y + rows.starts[i], wide, rows.size);
-        // While the first reports arrive, the other rows are blank.
-        if (mesh.at) fill(silent, x + h.start, y + rows.starts[i], wide, rows.size);
+        fill(silent, x + h.start, y + rows.starts[i], wide, rows.size);
       }
       const many = layersShown().length;
       pen.drawImage(cells, h.from * many, v.from, (h.to - h.from) * many, v.to - v.from, ...place);
@@ -261,17 +245,15 @@ function drawCells({ x, y, width, height, back, across, down }) {
 }
 
 function drawFigures({ x, y, back, across, down }) {
-  const { rows, columns } = view, colors = palette(), text = color('text');
+  const { rows, columns } = view, text = color('text');
   for (const i of down) {
     const source = rows.nodes[i], row = mesh.rows.get(source.name);
     for (const j of across.filter((column) => columns.nodes[column] !== source)) {
-      const peers = findAll(source.name, columns.nodes[j].name), under = row && peers.length < 2 ? colors[rank(peers[0], source)] : '';
-      const words = row ? peers.map(figure).join(' | ') : mesh.at ? 'no report' : '';
+      const words = row ? findAll(source.name, columns.nodes[j].name).map(figure).join(' | ') : 'no report';
       const cx = x + columns.starts[j] + columns.size / 2, cy = y + rows.starts[i] + rows.size / 2;
       const wide = Math.min(columns.size - 2, pen.measureText(words).width + 8 * d);
-      if (!under && words) fill(back, cx - wide / 2, cy - 9 * d, wide, 18 * d);
-      const [r, g, b] = under ? [1, 3, 5].map((from) => parseInt(under.slice(from, from + 2), 16)) : [];
-      write(words, !under ? text : r * 0.3 + g * 0.59 + b * 0.11 > 110 ? '#000' : '#fff', cx, cy, columns.size - 4 * d);
+      fill(back, cx - wide / 2, cy - 9 * d, wide, 18 * d);
+      write(words, text, cx, cy, columns.size - 4 * d);
     }
   }
 }
@@ -301,27 +283,18 @@ function nameTag(node, strong, back, x, y, width, height) {
   });
 }
 
-// Names where they fit, a mark where more is to be said than fits, and the name of the current
-// row at any size.
+// Names where they fit, and the name of the current row at any size.
 function drawSources({ y, back, down, here }) {
-  const { rows, band, named, edge } = view, left = view.left - edge, tones = palette();
+  const { rows, band, named, left } = view;
   const tag = (i, high, strong) =>
     nameTag(rows.nodes[i], strong, back, band, y + rows.starts[i] - (high - rows.size) / 2, left - band, high);
-  if (edge) for (const i of down) fill(tones[view.sums[0][i]] ?? back, left + 2 * d, y + rows.starts[i], edge - 4 * d, rows.size);
-  for (const i of down) {
-    if (named) tag(i, rows.size, here?.[0] === i);
-    else if (mesh.standings.has(rows.nodes[i].name)) fill(color('dim'), left - 5 * d, y + rows.starts[i], 4 * d, rows.size);
-  }
+  for (const i of named ? down : []) tag(i, rows.size, here?.[0] === i);
   if (here && !named) tag(here[0], 18 * d, true);
 }
 
 function drawPeers({ x, width, back, across, here }) {
-  const { columns, left, band, named, edge } = view, top = view.top - edge, tones = palette();
-  for (const i of across) {
-    if (edge) fill(tones[view.sums[1][i]] ?? back, x + columns.starts[i], top + 2 * d, columns.size, edge - 4 * d);
-    if (named) nameTag(columns.nodes[i], here?.[1] === i, back, x + columns.starts[i], band, columns.size, top - band);
-    else if (mesh.standings.has(columns.nodes[i].name)) fill(color('dim'), x + columns.starts[i], top - 5 * d, columns.size, 4 * d);
-  }
+  const { columns, left, band, named, top } = view;
+  for (const i of named ? across : []) nameTag(columns.nodes[i], here?.[1] === i, back, x + columns.starts[i], band, columns.size, top - band);
   if (!here || named) return;
   const node = columns.nodes[here[1]], wide = pen.measureText(title(node)).width + 12 * d;
   const from = limit(x + columns.starts[here[1]] - wide / 2, left, width - wide);
@@ -401,6 +374,7 @@ function nextLoss() {
 }
 
 function reveal(verdict) {
+  if (!map.clientWidth) return;
   draw();
   const [place] = places(verdict);
   if (place) moveTo(place[0][0], place[1][0]);

@@ -1,21 +1,23 @@
-// Reads what the agents report, line by line, and shows it in words. link.js and map.js follow it
-// in the same script.
+// Shows what the judges say, and what the agents report. nodes.js, past.js, link.js and map.js
+// follow it in the same script.
 //
 // Names come from the network. They are written to the document only as text
 // nodes, never as markup.
 'use strict';
 
-// Milliseconds between two collections; at least ten times the duration of the last one.
+// Milliseconds between two requests; at least ten times the duration of the last one.
 const PERIOD = 15e3;
-// Milliseconds to wait for the next part of an answer.
+// Milliseconds to wait for an answer.
 const ANSWER_TIME = 60e3;
 // Peer lists older than this are mentioned, in seconds (src/limits.rs).
 const LIST_AGE = 240;
+// Beyond so many nodes, the agents' reports are collected on demand only.
+const COLLECTED_MAX = 24;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const KINDS = {
   mesh: 'Mesh', partition: 'Partition', paths: 'Parallel path', node: 'Node', zone: 'Zone', zone_pair: 'Zone pair',
   domain: 'Domain', link: 'Link', flow: 'Flow', mtu: 'Large packets',
-  agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent',
+  agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent', agent_suspect: 'Suspect judge',
 };
 const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
 
@@ -28,11 +30,14 @@ const mesh = {
   standings: new Map(),
   // Maps a name to the reason why its report did not arrive.
   missing: new Map(),
-  layers: new Set(), verdicts: [], headline: '', state: '', notCollected: 0, notListed: 0, at: null,
+  layers: new Set(), notCollected: 0, at: null,
+  // The answers to api/v1/verdicts, api/v1/nodes and api/v1/history, or none yet.
+  said: null, all: null, past: null,
 };
-const shown = { measure: 'loss', layer: '', verdict: null, link: null };
-const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0, drawn: 0 };
-const sorting = { by: 0, down: false };
+// What the address of the page holds, so that another reader sees the same.
+const shown = { at: '', verdict: '', search: '', sort: '-Loss in', agents: 'Node', measure: 'loss', layer: '', from: '', to: '', matrix: '', internals: '' };
+const usual = { ...shown };
+const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0 };
 
 const $ = (id) => document.getElementById(id);
 const set = (element, name, value) => element.setAttribute(name, value);
@@ -40,6 +45,14 @@ function make(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);
   return made;
+}
+
+for (const [key, value] of new URLSearchParams(location.search)) if (key in shown) shown[key] = value;
+if (!MEASURES.some(([name]) => name === shown.measure)) shown.measure = 'loss';
+function keep(changes) {
+  Object.assign(shown, changes);
+  const query = new URLSearchParams(Object.entries(shown).filter(([key, value]) => value !== usual[key]));
+  history.replaceState(null, '', location.pathname + (query.size ? '?' + query : ''));
 }
 
 // ---- figures ----
@@ -55,22 +68,24 @@ const seconds = (value) => {
   if (value == null) return '-';
   return value < 1e-3 ? digits(value * 1e6) + ' µs' : value < 1 ? digits(value * 1e3) + ' ms' : digits(value) + ' s';
 };
-const clock = (unix) => new Date(unix * 1e3).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit' });
-const since = (unix) => {
-  const minutes = Math.max(0, Math.round((Date.now() / 1e3 - unix) / 60));
-  const day = minutes < 720 ? '' : new Date(unix * 1e3).toLocaleDateString() + ' ';
-  const hours = Math.round(minutes / 60);
-  const ago = minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
-  return `since ${day}${clock(unix)} (${ago})`;
+const now = () => Date.now() / 1e3;
+const lasting = (value) => {
+  const minutes = Math.round(value / 60), hours = Math.round(value / 3600);
+  return value < 90 ? Math.max(0, Math.round(value)) + ' s' : minutes < 90 ? minutes + ' min' : hours < 72 ? hours + ' h' : Math.round(hours / 24) + ' days';
 };
+const ago = (unix) => lasting(now() - unix) + ' ago';
+const utc = (unix) => {
+  const date = new Date(unix * 1e3);
+  return isNaN(date) ? 'unknown' : date.toISOString().slice(0, 19) + 'Z';
+};
+// Text that shows the time in UTC when it is pointed at.
+const timed = (text, ...times) => make('time', { title: times.map(utc).join(' to ') }, text);
 const NETWORKS = ['pod', 'node'];
 const FAMILIES = {
-  icmp: 'IPv4', icmpv6: 'IPv6', udp: 'UDP, IPv4', udpv6: 'UDP, IPv6', tcp: 'TCP, IPv4', tcpv6: 'TCP, IPv6',
+  icmp: 'ICMP, IPv4', icmpv6: 'ICMP, IPv6', udp: 'UDP, IPv4', udpv6: 'UDP, IPv6', tcp: 'TCP, IPv4', tcpv6: 'TCP, IPv6',
 };
-const hasOthers = () => [...mesh.layers].some((layer) => !layer.includes('icmp'));
-const family = (protocol) => (hasOthers() && protocol.startsWith('icmp') ? 'ICMP, ' : '') + (FAMILIES[protocol] ?? protocol);
-const layerName = (layer) =>
-  layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network${network === 'both' ? 's' : ''}, ${family(protocol)}`);
+const family = (protocol) => FAMILIES[protocol] ?? protocol;
+const layerName = (layer) => layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network${network === 'both' ? 's' : ''}, ${family(protocol)}`);
 
 // Share of the probes that were answered or lost: those in flight are not lost yet.
 const loss = ({ lost, received }) => lost / (lost + received);
@@ -111,33 +126,29 @@ function addRow({ source, peers }) {
   }
   node(source.node, source.zone);
   mesh.rows.set(source.node, { source, layers });
-  shown.layer ||= layersInOrder()[0] ?? '';
+  shown.layer ||= usual.layer = layersInOrder()[0] ?? '';
 }
 
-// Each report is on a line of its own. Until it arrives, the earlier data of its source stays
-// visible. The last line has all the rest. An answer built in another way has lost a part: it must
-// not look like a mesh without loss.
-function takeLine(line, input) {
-  if (input.begun && !input.end && line.startsWith('],')) {
-    input.end = JSON.parse('{"rows":[' + line);
-    const { missing, verdicts, starved, leaving, headline: text, state, not_gathered: left } = input.end;
-    if ([missing, verdicts, starved, leaving].every(Array.isArray) && text && state && left >= 0) return;
+// Each report is on a line of its own, and the last line has all the rest. An answer built in
+// another way has lost a part: it must not look like a mesh without loss.
+function readMesh(text) {
+  const [first, ...lines] = text.split('\n'), rows = [], unread = [];
+  const at = lines.findIndex((line) => line.startsWith('],')), reports = count(Math.max(0, at < 0 ? lines.length - 1 : at), 'report');
+  if (first !== '{"rows":[' || at < 0 || lines.length !== at + 2 || lines[at + 1]) throw new Error(`the answer broke off after ${reports}`);
+  const end = JSON.parse('{"rows":[' + lines[at]);
+  const { missing, starved, leaving, not_gathered: left } = end;
+  if (![missing, starved, leaving].every(Array.isArray) || !(left >= 0)) throw new Error(`the answer cannot be read after ${reports}`);
+  for (const line of lines.slice(0, at)) {
+    try {
+      const row = JSON.parse(line.replace(/^,/, ''));
+      addRow(row);
+      rows.push(row);
+    } catch {
+      // One agent with an unreadable report does not hide the others.
+      unread.push({ node: line.match(/"node":"([^"\\]*)"/)?.[1] ?? 'an agent', error: 'its report cannot be read' });
+    }
   }
-  if (input.end || input.begun === (line === '{"rows":[')) {
-    throw new Error(`the answer cannot be read after ${count(input.rows.length, 'report')}`);
-  }
-  if (!input.begun) {
-    input.begun = true;
-    return;
-  }
-  try {
-    const row = JSON.parse(line.replace(/^,/, ''));
-    addRow(row);
-    input.rows.push(row);
-  } catch {
-    // One agent with an unreadable report does not hide the others.
-    input.unread.push({ node: line.match(/"node":"([^"\\]*)"/)?.[1] ?? 'an agent', error: 'its report cannot be read' });
-  }
+  return { rows, unread, end };
 }
 
 // A complete collection replaces all data: sources that are not in it are no longer shown.
@@ -149,75 +160,51 @@ function settle({ rows, unread, end }) {
     node(name);
     mesh.missing.set(name, error);
   }
-  const { verdicts, headline: text, state, not_gathered: notCollected, leaving_not_listed: notListed } = end;
-  Object.assign(mesh, { verdicts, headline: text, state, notCollected, notListed, at: new Date() });
+  Object.assign(mesh, { notCollected: end.not_gathered, at: now() });
 }
 
-async function collect() {
-  const quit = new AbortController();
-  let timer = setTimeout(() => quit.abort(), ANSWER_TIME);
-  try {
-    const answer = await fetch('api/v1/mesh', { cache: 'no-store', signal: quit.signal });
-    if (!answer.ok) {
-      const why = (await answer.text()).slice(0, 200).trim(), after = answer.headers.get('retry-after');
-      throw Object.assign(new Error(`the agent answers ${answer.status}: ${why}`), { after });
-    }
-    const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-    const input = { begun: false, rows: [], unread: [], end: null };
-    let rest = '', worked = performance.now();
-    for (;;) {
-      const { done, value } = await pieces.read();
-      if (done) break;
-      clearTimeout(timer);
-      timer = setTimeout(() => quit.abort(), ANSWER_TIME);
-      let from = 0;
-      for (let to; (to = value.indexOf('\n', from)) >= 0; from = to + 1) {
-        takeLine(rest + value.slice(from, to), input);
-        rest = '';
-        if (performance.now() - worked < 12) continue;
-        // Hundreds of reports take a second to read: keys and the picture are handled between them.
-        progress(input.rows.length);
-        await new Promise((turn) => setTimeout(turn));
-        worked = performance.now();
-      }
-      rest += value.slice(from);
-    }
-    if (!input.end || rest) throw new Error(`the answer broke off after ${count(input.rows.length, 'report')}`);
-    settle(input);
-  } catch (error) {
-    throw quit.signal.aborted ? new Error(`no data for ${ANSWER_TIME / 1e3} s`) : error;
-  } finally {
-    clearTimeout(timer);
-  }
+async function ask(path) {
+  const answer = await fetch('api/v1/' + path, { cache: 'no-store', signal: AbortSignal.timeout(ANSWER_TIME) });
+  if (answer.ok) return answer;
+  const why = (await answer.text()).slice(0, 200).trim(), after = answer.headers.get('retry-after');
+  throw Object.assign(new Error(`the agent answers ${answer.status}: ${why}`), { status: answer.status, after });
 }
 
-function progress(rows) {
-  if (!mesh.at) $('age').textContent = `${count(rows, 'report')} so far`;
-  if (performance.now() - turns.drawn < 150) return;
-  turns.drawn = performance.now();
-  controls();
-  redraw();
+// The verdicts are those of the judges. They come first, because they are small.
+async function askJudges() {
+  const said = await (await ask('verdicts')).json();
+  const { verdicts, judges, missing, headline: text, state, nodes } = said;
+  if (![verdicts, judges, missing].every(Array.isArray) || !text || !state || !(nodes >= 0)) throw new Error('the verdicts cannot be read');
+  mesh.said = { ...said, at: now() - said.age_seconds };
+  showVerdicts();
 }
+const isLarge = () => mesh.said?.nodes > COLLECTED_MAX;
 
-async function turn() {
+async function turn(wanted) {
   if (turns.running) return;
-  turns.running = $('again').disabled = true;
+  turns.running = $('again').disabled = $('draw').disabled = true;
   const began = performance.now();
-  let wait;
+  let wait, failed = 'The request for verdicts';
   try {
-    await collect();
-    const took = performance.now() - began;
-    wait = Math.max(PERIOD, 10 * took);
+    await askJudges();
+    await askPast();
+    failed = 'Collection';
+    if (isLarge()) await askNodes();
+    if (!isLarge() || wanted === true || shown.matrix && !mesh.at) {
+      $('age').textContent = 'Collecting the reports';
+      settle(readMesh(await (await ask('mesh')).text()));
+    }
+    wait = Math.max(PERIOD, 10 * (performance.now() - began));
     turns.failures = 0;
     $('trouble').hidden = true;
-    showMesh(took / 1e3);
+    showMesh();
   } catch (error) {
     // Waits as long as the agent asks, and twice as long after each further failure,
     // up to two minutes.
     wait = Math.min(120e3, (Number(error.after) || 5) * 1e3 * 2 ** turns.failures++);
-    showTrouble(error, wait / 1e3);
+    showTrouble(error, wait / 1e3, failed);
   }
-  turns.running = $('again').disabled = false;
+  turns.running = $('again').disabled = $('draw').disabled = false;
   plan(wait);
 }
 
@@ -234,95 +221,130 @@ function resume() {
 
 // ---- words ----
 
-function showMesh(took) {
-  const agentsNow = count(mesh.rows.size, 'agent');
-  $('age').textContent = `Data of ${mesh.at.toLocaleTimeString()}: ${agentsNow}, collected in ${seconds(took)}`;
+function showAge() {
+  const of = [];
+  if (mesh.said) of.push('Judged ', timed(ago(mesh.said.at), mesh.said.at));
+  if (mesh.at) of.push(`; ${count(mesh.rows.size, 'report')} collected `, timed(ago(mesh.at), mesh.at));
+  if (of.length) $('age').replaceChildren(...of);
+}
+
+function showMesh() {
+  $('matrix').hidden = $('internals').hidden = !mesh.at;
+  showAge();
   controls();
-  headline();
+  showVerdicts();
   agents();
   redraw();
-  if (shown.link) openLink(shown.link);
+  if (shown.from && !$('link').open || mesh.at && $('link').open) openLink({ source: shown.from, peer: shown.to });
 }
 
-function showTrouble({ message }, wait) {
-  const picture = mesh.at ? `The data is of ${mesh.at.toLocaleTimeString()} or newer.` : 'Nothing is complete.';
+function showTrouble({ message }, wait, what) {
+  const picture = mesh.at ? ` The map is of ${ago(mesh.at)} or newer.` : '';
   const next = turns.paused ? '' : ` The next attempt is in ${Math.round(wait)} s.`;
-  $('trouble').textContent = `Collection failed at ${new Date().toLocaleTimeString()}: ${message}. ${picture}${next}`;
+  $('trouble').textContent = `${what} failed: ${message}.${picture}${next}`;
   $('trouble').hidden = false;
-  if (!mesh.at) $('headline').textContent = 'No verdict: the collection failed';
+  if (!mesh.said) $('headline').textContent = 'No verdict: the request failed';
+  showAge();
   controls();
   redraw();
 }
 
-function headline() {
-  const { verdicts, missing, notCollected, state } = mesh, unknown = [];
-  const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers))
-    .flatMap((layer) => [...layer.values()]);
-  const links = peers.filter(measured), lossy = links.filter(({ recent }) => recent.lost).length;
-  if (missing.size) unknown.push(`${count(missing.size, 'agent')} did not answer`);
-  if (notCollected) unknown.push(`${count(notCollected, 'agent')} not collected`);
-  // The document's headline is about the reports that were judged. The missing
-  // ones are listed apart.
+function showVerdicts() {
+  const then = momentShown(), { said } = mesh;
+  for (const part of document.querySelectorAll('.present')) part.classList.toggle('gone', then != null);
+  $('then').hidden = then == null;
+  if (then != null) return showPast(then);
+  const { verdicts, missing, not_gathered: left, state, judges, nodes } = said, unknown = [];
+  if (missing.length) unknown.push(`${count(missing.length, 'agent')} did not answer`);
+  if (left) unknown.push(`${count(left, 'agent')} not collected`);
+  // The headline is about the reports that were judged. The missing ones are listed apart.
   const line = $('headline'), isWhole = state !== 'well' || !unknown.length;
-  line.className = state !== 'well' ? 'bad' : links.length && isWhole ? 'well' : '';
-  line.textContent = isWhole ? mesh.headline : `Nothing stands out, but ${unknown.join(' and ')}`;
+  line.className = state !== 'well' ? 'bad' : isWhole && /^all well/.test(said.headline) ? 'well' : '';
+  line.textContent = isWhole ? said.headline : `Nothing stands out, but ${unknown.join(' and ')}`;
   document.title = `${verdicts.length ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
-  const silent = peers.length - links.length;
-  const facts = [`${count(links.length, 'link')} measured in the last minute, ${number(lossy)} of them with loss`];
-  if (silent) facts.push(`${count(silent, 'known link')} not measured`);
-  if (mesh.notListed) facts.push(`${count(mesh.notListed, 'further node')} leaving`);
-  facts.push(...ofMembers());
-  $('summary').textContent = facts.concat(isWhole ? unknown : []).join('; ');
-  const held = shown.verdict, same = (each) => ['kind', 'subject', 'network', 'protocol'].every((key) => each[key] === held[key]);
-  shown.verdict = held && (verdicts.find(same) ?? null);
-  $('verdicts').replaceChildren(...verdicts.map((verdict) => make('li', {}, verdictButton(verdict))));
+  const by = judges.length ? judges.map(({ node: name }) => name).join(', ') : 'this agent alone, because no judge answers';
+  const facts = [`${count(nodes, 'node')} judged by ${by}`, ...(isWhole ? unknown : [])];
+  if (mesh.at) facts.push(...ofReports());
+  $('summary').textContent = facts.join('; ');
+  list(verdicts);
 }
 
-// Notes on a partial mesh and on old peer lists. Old lists lack new nodes and
-// still contain removed ones.
-function ofMembers() {
+const list = (verdicts) => $('verdicts').replaceChildren(...verdicts.map(verdictItem));
+
+// Facts of the reports, beside the verdicts.
+function ofReports() {
   const sources = [...mesh.rows.values()].map(({ source }) => source);
-  const most = Math.max(...sources.map(({ members }) => members ?? 0));
-  const old = sources.filter(({ peer_list_age_seconds: age }) => age === null || age > LIST_AGE);
-  const names = old.slice(0, 5).map(({ node: name, peer_list_age_seconds: age }) => `${name} (${listAge(age)})`);
-  if (old.length > 5) names.push(`${old.length - 5} more`);
-  $('lists').textContent = old.length ? `Old peer lists: ${names.join(', ')}` : '';
+  const peers = [...mesh.rows.values()].flatMap(({ layers }) => Object.values(layers)).flatMap((layer) => [...layer.values()]);
+  const links = peers.filter(measured), lossy = links.filter(({ recent }) => recent.lost).length, silent = peers.length - links.length;
+  const old = sources.filter(hasOldList).length;
   const lacking = sources.filter(({ watchers_missing: missing }) => missing).length;
-  const watchers = sources.flatMap((source) => (source.watchers > 0 ? source.watchers : []));
   return [
-    ...(most ? [count(most, 'member')] : []),
-    ...(watchers.length ? [`each probed by at least ${Math.min(...watchers)} others`] : []),
+    `${count(links.length, 'link')} measured in the last minute, ${number(lossy)} of them with loss`,
+    ...(silent ? [`${count(silent, 'known link')} not measured`] : []),
     ...(lacking ? [`${count(lacking, 'node')} with too few watchers`] : []),
+    ...(old ? [`${count(old, 'agent')} with an old list of peers`] : []),
   ];
 }
-const listAge = (age) => (age === null ? 'never had one' : age > 90 ? Math.round(age / 60) + ' min' : seconds(age));
+// Old lists lack new nodes and still contain removed ones.
+const hasOldList = ({ peer_list_age_seconds: age }) => age === null || age > LIST_AGE;
+const listAge = (age) => (age === null ? 'never had one' : lasting(age));
 
 const sentence = ({ subject, evidence }) =>
   evidence.startsWith(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`;
 
-// A button that shows on the map what a verdict is about, and hides it again.
-function verdictButton(verdict) {
-  const { kind, direction, network, protocol, since_unix_seconds: begun } = verdict;
+// A verdict: what it says, its runbook, and the next command. Its button shows on the map what it
+// is about, and hides it again.
+function verdictItem(verdict) {
+  const { id, kind, direction, network, protocol, confidence, severity, since_unix_seconds: begun, ended_unix_seconds: ended } = verdict;
   // An agent that is late or silent has no direction.
   const facts = kind.startsWith('agent') ? [] : [WAYS[direction] ?? direction, `${network} network`];
   // Without a protocol, all share the cause.
-  if (facts.length && protocol && hasOthers()) facts.push(`${protocol.toUpperCase()} only`);
-  if (begun != null) facts.push(since(begun));
-  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), sentence(verdict),
-    make('span', { className: 'dim' }, ` ${facts.join(', ')}`));
-  set(button, 'aria-pressed', shown.verdict === verdict);
+  if (facts.length && protocol) facts.push(`by ${protocol.toUpperCase()}`);
+  if (confidence === 'likely') facts.push('likely');
+  if (verdict.unconfirmed) facts.push('unconfirmed');
+  const text = make('span', { className: 'dim' }, ` ${facts.join(', ')}`), to = ended ?? now();
+  if (begun != null) text.append(facts.length ? ', ' : '', timed(`for ${lasting(to - begun)}`, begun, ...(ended ? [ended] : [])));
+  if (ended) text.append(', ended ', timed(ago(ended), ended));
+  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), sentence(verdict), text);
+  set(button, 'aria-pressed', shown.verdict === id);
   button.onclick = () => {
-    shown.verdict = shown.verdict === verdict ? null : verdict;
+    keep({ verdict: shown.verdict === id ? '' : id });
     for (const other of $('verdicts').querySelectorAll('button')) {
-      set(other, 'aria-pressed', other === button && shown.verdict !== null);
+      set(other, 'aria-pressed', other === button && shown.verdict !== '');
     }
     const about = `${network} ${protocol ?? ''}`, layer = layersInOrder().find((known) => known.startsWith(about));
-    if (layer && !layersShown().some((of) => of.startsWith(about))) shown.layer = layer;
+    if (layer && !layersShown().some((of) => of.startsWith(about))) keep({ layer });
     controls();
     redraw();
     if (shown.verdict) reveal(verdict);
   };
-  return button;
+  return make('li', { className: severity ?? '' }, button, nextSteps(verdict));
+}
+
+// ---- what to do ----
+
+const DOCS = 'https://github.com/kube-canary/kube-canary/blob/main/docs/';
+const RUNBOOKS = {
+  node: 'nodelossy', link: 'linklossy', zone: 'zonepairlossy', zone_pair: 'zonepairlossy', domain: 'zonepairlossy',
+  agent_starved: 'agentstarved', agent_unreachable: 'agentmissing', agent_suspect: 'judgesuspect',
+};
+
+// The runbook, and a command for a shell. Names come from the network, so a name that a shell could
+// read as more than a word gives no command.
+function nextSteps({ kind, subject, protocol }) {
+  const href = DOCS + (kind === 'flow' || kind === 'mtu' ? 'verdicts.md#flows-and-large-packets'
+    : 'alerts.md#kubecanary' + (protocol && protocol !== 'icmp' ? 'protocolloss' : RUNBOOKS[kind] ?? 'fault'));
+  const names = subject.split('->'), [a, b] = names, kubectl = 'kubectl -n kube-canary ', pods = kubectl + 'get pod --field-selector spec.nodeName=';
+  const run = (pod, command) => `${kubectl}exec ${pod} -- /kube-canary ${command}`, any = 'daemonset/kube-canary';
+  const pod = (name) => `$(${pods}${name} -o name)`, address = (name) => `$(${pods}${name} -o jsonpath='{.items[0].status.podIP}')`;
+  const flags = { flow: '--udp --flows 16 --trace ', mtu: '--payload-bytes 1400 ' }[kind] ?? '';
+  const command = {
+    node: () => `kubectl describe node ${a}`, agent_starved: () => `kubectl describe node ${a}`, agent_unreachable: () => `${pods}${a} -o wide`,
+    agent_suspect: () => run(any, 'doctor --history'),
+  }[kind] ?? (b && kind !== 'zone_pair' ? () => run(pod(a), `ping ${flags}${address(b)}`) : () => run(any, 'doctor'));
+  const isPlain = subject === '*' || names.every((name) => /^\w[\w.-]*$/.test(name));
+  return make('p', { className: 'next' }, make('a', { href, target: '_blank', rel: 'noreferrer' }, 'Runbook'),
+    ...(isPlain ? [' Next: ', make('code', {}, command())] : []));
 }
 
 // The pod network comes first, ICMP comes first, and IPv4 comes first.
@@ -330,7 +352,7 @@ const layersInOrder = () => [...mesh.layers].sort((a, b) => (a.replace('pod', ''
 
 // A switch is shown only if there is more than one choice.
 function controls() {
-  if (!layersShown().every((of) => mesh.layers.has(of))) shown.layer = layersInOrder()[0] ?? '';
+  if (mesh.at && !layersShown().every((of) => mesh.layers.has(of))) shown.layer = usual.layer = layersInOrder()[0] ?? '';
   const layers = layersInOrder().map((layer) => layer.split(' ')), [network, protocol] = shown.layer.split(' ');
   const networks = [...new Set(layers.map(([name]) => name))];
   const hasBoth = ['pod', 'node'].every((name) => mesh.layers.has(`${name} ${protocol}`));
@@ -341,9 +363,9 @@ function controls() {
     return there.find(([, name]) => name === protocol) ?? there[0];
   };
   const switches = [
-    ['Colour', shown.measure, MEASURES, (to) => (shown.measure = to)],
-    ['Network', network, networks.map((name) => [name, name]), (to) => (shown.layer = change(to).join(' '))],
-    [hasOthers() ? 'Protocol' : 'Family', protocol, protocols.map((name) => [name, family(name)]), (to) => (shown.layer = `${network} ${to}`)],
+    ['Colour', shown.measure, MEASURES, (measure) => keep({ measure })],
+    ['Network', network, networks.map((name) => [name, name]), (to) => keep({ layer: change(to).join(' ') })],
+    ['Protocol', protocol, protocols.map((name) => [name, family(name)]), (to) => keep({ layer: `${network} ${to}` })],
     ['Size', null, [[-1, '-', 'Smaller cells'], [0, 'Fit', 'Fit'], [1, '+', 'Larger cells']], zoom],
   ].filter(([, , options]) => options.length > 1);
   const state = JSON.stringify(switches), box = $('controls');
@@ -362,68 +384,6 @@ function controls() {
       return button;
     }))));
   box.querySelectorAll('button')[focus]?.focus();
-  legend();
-}
-
-// ---- the agents' table ----
-
-const builtWith = ({ allocator, narenas, linkage }) => {
-  const arenas = narenas == null ? [] : [`narenas ${narenas}`];
-  return [allocator ?? '-', ...arenas, ...(linkage === 'c-shim' ? [linkage] : [])].join(', ');
-};
-
-// Title and displayed value of each column; for figures also the sort key.
-const COLUMNS = [
-  ['Node', (s) => s.node],
-  ['Zone', (s) => s.zone],
-  ['Version', (s) => s.version ?? '-'],
-  ['Allocator', builtWith],
-  ['RSS', (s) => bytes(s.rss_bytes), (s) => s.rss_bytes],
-  ['CPUs', (s) => number(s.cpus), (s) => s.cpus],
-  ['Send lag p99', (s) => seconds(s.recent.send_lag_p99_seconds), (s) => s.recent.send_lag_p99_seconds],
-  ['Read delay p99', (s) => seconds(s.recent.read_delay_p99_seconds), (s) => s.recent.read_delay_p99_seconds],
-  ['Waits for CPU', (s) => (waiting(s) >= 0 ? percent(waiting(s)) : '-'), waiting],
-  ['Skipped', (s) => number(s.recent.probes_skipped), (s) => s.recent.probes_skipped],
-  ['List age', (s) => (s.peer_list_age_seconds === undefined ? '-' : listAge(s.peer_list_age_seconds)),
-    (s) => s.peer_list_age_seconds ?? Infinity],
-  ['Probed by', (s) => number(s.watchers) + (s.watchers_missing ? ` (${s.watchers_missing} too few)` : ''), (s) => s.watchers],
-  ['Drops', (s) => number(s.recent.receive_queue_drops), (s) => s.recent.receive_queue_drops],
-  ['Standing', (s) => mesh.standings.get(s.node) ?? ''],
-];
-
-function agents() {
-  const sources = [...mesh.rows.values()].map(({ source }) => source), [, shows, sorts] = COLUMNS[sorting.by];
-  const key = sorts ?? shows;
-  sources.sort((a, b) => inOrder(key(a), key(b)) || inOrder(a.node, b.node));
-  if (sorting.down) sources.reverse();
-  const rss = sources.flatMap(({ rss_bytes: value }) => value ?? []).sort((a, b) => a - b);
-  const kinds = (of) => {
-    const counts = {};
-    for (const source of sources) counts[of(source)] = (counts[of(source)] ?? 0) + 1;
-    return Object.entries(counts).map(([name, times]) => `${name} (${times})`).join(', ');
-  };
-  const memory = `RSS: median ${bytes(rss[rss.length >> 1])}, most ${bytes(rss.at(-1))}`;
-  $('agents-summary').textContent = !sources.length ? 'None answered.'
-    : `Versions: ${kinds((source) => source.version ?? '-')}. Allocators: ${kinds(builtWith)}. ${memory}.`;
-  const heads = COLUMNS.map(([title, , numeric], by) => {
-    const onclick = () => {
-      Object.assign(sorting, { by, down: sorting.by === by ? !sorting.down : Boolean(numeric) || title === 'Standing' });
-      agents();
-      $('agents').querySelectorAll('th button')[by].focus();
-    };
-    const button = make('button', { type: 'button', onclick }, title);
-    const head = make('th', { scope: 'col', className: numeric ? 'number' : '' }, button);
-    if (sorting.by === by) set(head, 'aria-sort', sorting.down ? 'descending' : 'ascending');
-    return head;
-  });
-  const note = (text) => make('td', { colSpan: COLUMNS.length - 1, className: 'flag' }, text);
-  const silent = [...mesh.missing].map(([name, error]) =>
-    make('tr', {}, make('td', {}, name), note(`did not answer: ${error}`)));
-  const rows = sources.map((source) => make('tr', {}, ...COLUMNS.map(([title, of, numeric]) =>
-    make('td', { className: title === 'Standing' ? 'flag' : numeric ? 'number' : '' }, of(source)))));
-  if (mesh.notCollected) rows.push(make('tr', {}, note(`${count(mesh.notCollected, 'further agent')} not collected`)));
-  $('agents').querySelector('thead').replaceChildren(make('tr', {}, ...heads));
-  $('agents').querySelector('tbody').replaceChildren(...silent, ...rows);
 }
 
 $('pause').onclick = () => {
@@ -431,5 +391,8 @@ $('pause').onclick = () => {
   set($('pause'), 'aria-pressed', turns.paused);
   resume();
 };
-$('again').onclick = turn;
+$('again').onclick = $('draw').onclick = () => {
+  if (isLarge()) keep({ matrix: '1' });
+  turn(true);
+};
 document.onvisibilitychange = resume;

@@ -92,3 +92,36 @@ fn passed_on((mut link, mut body): (Link, Incoming), permit: OwnedSemaphorePermi
     };
     Reply::Live { content_type: "application/json", body: Box::new(WrittenBody::new(frames, writer, times.reader)) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    const WAIT: Duration = Duration::from_secs(8);
+
+    #[tokio::test(start_paused = true)]
+    async fn one_reader_at_a_time_is_answered_and_one_in_a_second() {
+        let relay = Relay::new();
+        let first = relay.turn(WAIT).await.expect("nothing runs");
+        let begun = Instant::now();
+        assert!(relay.turn(WAIT).await.is_none() && begun.elapsed() >= WAIT, "the first has not ended");
+        drop(first);
+        let second = relay.turn(WAIT).await.expect("the first has ended");
+        let begun = Instant::now();
+        drop(second);
+        assert!(relay.turn(WAIT).await.is_some() && begun.elapsed() >= PAUSE);
+    }
+
+    #[tokio::test]
+    async fn few_readers_may_wait() {
+        let relay = Relay::new();
+        let _first = relay.turn(WAIT).await;
+        let mut waiting: Vec<_> = (0..WAITERS_MAX).map(|_| Box::pin(relay.turn(WAIT))).collect();
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(waiting.iter_mut().all(|turn| turn.as_mut().poll(cx).is_pending()));
+        assert!(pin!(relay.turn(WAIT)).poll(cx).is_ready(), "refused at once");
+    }
+}

@@ -1,0 +1,70 @@
+// The verdicts of the last 24 hours as bars, and what held at a moment of them.
+
+const DAY = 86400;
+// Rows of the picture: one for each cause, those that hold first.
+const CAUSES_MAX = 20;
+
+async function askPast() {
+  try {
+    const { verdicts } = await (await ask('history')).json();
+    if (!Array.isArray(verdicts)) throw new Error('the history cannot be read');
+    mesh.past = verdicts;
+    $('past-note').textContent = verdicts.length ? '' : 'No verdict.';
+  } catch ({ message }) {
+    $('past-note').textContent = `Not known: ${message}.`;
+  }
+  drawPast();
+}
+
+// A beginning that is not known is the last moment of which something is known.
+const begin = ({ since_unix_seconds: from, ended_unix_seconds: to }) => from ?? to ?? now();
+
+// The moment that is shown, in Unix seconds; none if it is now.
+function momentShown() {
+  const { at } = shown, unix = /^\d+$/.test(at) ? Number(at) : Date.parse(at) / 1e3;
+  return Number.isFinite(unix) ? unix : null;
+}
+
+function goTo(unix) {
+  keep({ at: unix == null ? '' : utc(Math.round(unix)) });
+  drawPast();
+  showVerdicts();
+  redraw();
+}
+
+function showPast(then) {
+  const held = (mesh.past ?? []).filter((verdict) => begin(verdict) <= then && !(verdict.ended_unix_seconds <= then));
+  const isKnown = mesh.past && now() - then <= DAY;
+  $('headline').className = held.length ? 'bad' : '';
+  $('headline').textContent = !isKnown ? 'Nothing is known of that time' : held.length ? `${count(held.length, 'verdict')} held then` : 'No verdict held then';
+  $('summary').replaceChildren(timed(`${ago(then)}, ${utc(then)}`, then));
+  list(held);
+}
+
+function drawPast() {
+  const end = now(), place = (unix) => limit((unix - end) / DAY + 1, 0, 1) * 100, causes = new Map(), then = momentShown();
+  for (const verdict of mesh.past ?? []) causes.set(verdict.id, [...(causes.get(verdict.id) ?? []), verdict]);
+  const rows = [...causes.values()];
+  $('hours').hidden = !rows.length;
+  $('past').style.setProperty('--then', then == null ? '-9px' : place(then) + '%');
+  $('past').replaceChildren(...rows.slice(0, CAUSES_MAX).map((of) => {
+    const [{ kind, subject }] = of, name = `${KINDS[kind] ?? kind} ${subject === '*' ? '' : subject.replace('->', ' → ')}`;
+    const bars = of.map((verdict) => {
+      const { ended_unix_seconds: to, unconfirmed, severity } = verdict, from = begin(verdict);
+      const title = `${name}, ${utc(from)} to ${to ? utc(to) : 'now'}${unconfirmed ? ', unconfirmed' : ''}: ${sentence(verdict)}`;
+      const bar = make('button', { type: 'button', title, className: [severity, to ? 'ended' : '', unconfirmed ? 'unconfirmed' : ''].join(' ') });
+      bar.style.cssText = `left:min(${place(from)}%,100% - 5px);width:${place(to ?? end) - place(from)}%`;
+      return bar;
+    });
+    const track = make('span', { className: 'track' }, ...bars);
+    track.onclick = ({ clientX, detail, target }) => {
+      const { left, width } = track.getBoundingClientRect(), bar = of[bars.indexOf(target)];
+      // A key has no place, and shows the beginning.
+      goTo(detail || !bar ? end + ((clientX - left) / width - 1) * DAY : begin(bar));
+    };
+    return make('li', {}, make('span', { title: name }, name), track);
+  }), ...(rows.length > CAUSES_MAX ? [make('li', {}, `${count(rows.length - CAUSES_MAX, 'further cause')}: kube-canary doctor --history`)] : []));
+}
+
+$('now').onclick = () => goTo(null);
+setInterval(() => turns.running || showAge(), 1e3);
