@@ -14,6 +14,7 @@ async function askPast() {
     $('past-note').textContent = `Not known: ${message}.`;
   }
   drawPast();
+  showVerdicts();
 }
 
 // A beginning that is not known is the last moment of which something is known.

@@ -103,9 +103,10 @@ impl Count {
 
 impl Nodes {
     /// Returns what is kept of a mesh. Takes 28 bytes per node and their names, and 50 per node for
-    /// the time of the call. It yields after each walk over the cells.
+    /// the time of the call. It yields after each walk over the cells, so no slice of it is long.
     pub async fn of(matrix: &Matrix) -> Self {
         let evidence = Evidence::of(matrix);
+        yield_now().await;
         let cut = |name: &str| name[..name.floor_char_boundary(NAME_BYTES_MAX)].into();
         let zones = (0..matrix.zone_count()).filter_map(|zone| u8::try_from(zone).ok());
         let zones: Box<[Box<str>]> = zones.map(|zone| cut(matrix.zone_name(zone))).collect();
