@@ -42,7 +42,7 @@ fn better(count: usize) -> Vec<String> {
 /// The places of these names by rank, the best first.
 fn by_rank(names: &[String]) -> Vec<usize> {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listed = names.iter().map(|node| ranks::Listed { node, address, http_port: None });
+    let listed = names.iter().map(|node| ranks::Listed { node, address, http_port: None, zone: None });
     let ranks = Ranks::of(listed, ranks::RankedBy::Name, ("me", &[]));
     let place = |node: &str| names.iter().position(|name| name == node).expect("a name");
     ranks.others().iter().map(|member| place(&member.node)).collect()

@@ -48,8 +48,8 @@ impl Relay {
             return Reply::text(503, "another reader is being answered; try again\n");
         };
         for judge in judges {
-            match timeout(times.row, client::open(judge.server(port), PATH)).await {
-                Ok(Ok(opened)) => return passed_on(opened, permit, times),
+            match timeout(times.row, client::open(judge.server(port), PATH, None)).await {
+                Ok(Ok((link, response))) => return passed_on((link, response.into_body()), permit, times),
                 Ok(Err(error)) => log::debug!("{} gives no nodes: {error}", judge.node),
                 Err(_) => log::debug!("{} gives no nodes within {:?}", judge.node, times.row),
             }
