@@ -171,7 +171,7 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>)
                 note(&mut matrix, &target.node, &RowError::Silent);
             }
         }
-        silent.replace(matrix.numbers().filter(|node| matrix.is_missing(*node)).map(|node| matrix.name(node)));
+        silent.replace(matrix.numbers().filter(|node| matrix.get(*node).is_missing()).map(|node| matrix.name(node)));
     }
     matrix.finish();
     let members = view.directory.read().unwrap_or_else(PoisonError::into_inner).mesh().members;

@@ -361,11 +361,6 @@ impl Matrix {
         !std::mem::replace(&mut self.nodes[usize::from(number)].is_sought, true)
     }
 
-    /// Whether a node's row did not arrive, or broke off.
-    pub fn is_missing(&self, number: u16) -> bool {
-        matches!(self.get(number).presence, Presence::Missing | Presence::Broken)
-    }
-
     /// Returns the number of known nodes that are not being removed and were not
     /// asked for their row.
     pub fn unsought(&self) -> usize {

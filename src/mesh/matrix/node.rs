@@ -111,6 +111,11 @@ impl Listed {
 }
 
 impl Node {
+    /// Whether its row did not arrive, or broke off.
+    pub const fn is_missing(&self) -> bool {
+        matches!(self.presence, Presence::Missing | Presence::Broken)
+    }
+
     /// Whether the node is being removed. Measurements of it are then no evidence. Not all
     /// sources learn of the removal in the same second. Those that do not know yet lose probes to
     /// the node for this reason.
