@@ -43,6 +43,9 @@ const COLLECTION_PAUSE_FACTOR: u32 = 9;
 /// Upper bound of the pause by [`COLLECTION_PAUSE_FACTOR`], so that a request that waits
 /// [`Times::wait`] gets its turn.
 const COLLECTION_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Nodes of a mesh whose page collects by itself. Collections of a larger mesh are rare
+/// ([`Times::large`]): its page shows what the judges say.
+const SMALL_NODES_MAX: usize = 24;
 /// Requests that wait for a collection. More are refused.
 const COLLECTION_WAITERS_MAX: usize = 8;
 const JSON: &str = "application/json";
@@ -174,7 +177,8 @@ impl Mesh {
         let out = rows.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let (fields, ..) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
+            let (fields, round, _) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
+            turn.is_of_large.set(round.nodes > SMALL_NODES_MAX);
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -292,7 +296,8 @@ impl Mesh {
             }
             sleep_until(until).await;
         }
-        Some(Turn { mesh: Arc::clone(self), worked: Cell::default(), _permit: permit })
+        let (begun, worked, is_of_large) = (Instant::now(), Cell::default(), Cell::default());
+        Some(Turn { mesh: Arc::clone(self), begun, worked, is_of_large, _permit: permit })
     }
 
     /// Returns the hour of a pair that another agent probes. `peer` is as it appears in the path.
@@ -309,9 +314,12 @@ impl Mesh {
 /// repeats its requests takes a known share of a CPU ([`COLLECTION_PAUSE_FACTOR`]).
 struct Turn {
     mesh: Arc<Mesh>,
+    begun: Instant,
     /// Time that the collection was running, without the time it waited for agents
     /// or for its reader.
     worked: Cell<Duration>,
+    /// Whether the mesh is too large for frequent collections.
+    is_of_large: Cell<bool>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -331,8 +339,10 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let pause = (self.worked.get() * COLLECTION_PAUSE_FACTOR).min(COLLECTION_PAUSE_MAX);
+        let rare = if self.is_of_large.get() { self.mesh.times.large } else { Duration::ZERO };
+        let until = (Instant::now() + pause).max(self.begun + rare);
         // This is set before the next turn begins, because the permit is dropped later.
-        *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + pause);
+        *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 }
 

@@ -22,6 +22,9 @@ pub struct Times {
     /// is cut off. This is shorter than `wait`, so that waiting requests are answered. 300 reports
     /// of 299 peers are 27 MB, so a reader needs 5 MB/s.
     pub reader: Duration,
+    /// Least time from the beginning of one collection of a large mesh to that of the next, as its
+    /// judges have it. So readers, however many, cost another agent less than the judges do.
+    pub large: Duration,
     /// How long this agent's own verdicts are reused. Where judges answer, it computes none.
     pub verdicts: Duration,
 }
@@ -32,6 +35,7 @@ const AGENT: Times = Times {
     collection: Duration::from_secs(20),
     wait: Duration::from_secs(8),
     reader: Duration::from_secs(5),
+    large: Duration::from_secs(15),
     verdicts: Duration::from_secs(15),
 };
 

@@ -132,7 +132,15 @@ impl Routes for Other {
 /// Limits that cannot run out. Only a test of a limit sets a shorter one.
 pub fn unhurried() -> Times {
     let long = Duration::from_mins(10);
-    Times { row: long, whole_row: long, collection: long, wait: long, reader: long, verdicts: long }
+    Times {
+        row: long,
+        whole_row: long,
+        collection: long,
+        wait: long,
+        reader: long,
+        large: Duration::ZERO,
+        verdicts: long,
+    }
 }
 
 /// A mesh of `me`, which is real, and others.

@@ -158,3 +158,22 @@ fn a_reader_that_does_not_read_loses_its_turn_and_the_next_is_answered() {
     assert_eq!(get(mesh.address(), "/api/v1/verdicts").expect("an answer").status, 200);
     assert!(receive(&mut BufReader::new(&stuck), false).is_err(), "the document has no end");
 }
+
+#[test]
+fn a_large_mesh_is_collected_for_readers_once_in_a_while_however_many_ask() {
+    let times = Times { wait: Duration::from_mins(1), large: Duration::from_mins(10), ..unhurried() };
+    for (others, again) in [(23, 200), (24, 503)] {
+        let closed = Closed::new();
+        let peers = (0..others).map(|n| spec(&format!("p{n}"), closed.port)).collect();
+        let mesh = Mesh::with_times(&[], peers, times);
+        assert_eq!(get(mesh.address(), "/api/v1/mesh").expect("an answer").status, 200);
+        for _ in 0..3 {
+            let answer = get(mesh.address(), "/api/v1/mesh").expect("an answer");
+            assert_eq!(
+                (answer.status, answer.header("retry-after").is_some()),
+                (again, again == 503),
+                "{others} others"
+            );
+        }
+    }
+}
