@@ -280,8 +280,10 @@ impl<'a> Openings<'a> {
             let _ = self.wake.as_mut().poll(cx);
             return false;
         }
-        // What was missed for want of CPU or of room is not made up for.
-        self.next = now + pause;
+        // Timers have a resolution of a millisecond, so what was missed is made up for. It is not if
+        // there was no room: then the agents are slow.
+        let most = pause.saturating_mul(u32::try_from(self.at_once).unwrap_or(u32::MAX));
+        self.next = (self.next + pause).max(now.checked_sub(most).unwrap_or(now));
         true
     }
 
@@ -506,5 +508,34 @@ impl<'a, 'b> Row<'a, 'b> {
             self.collection.rows.write(&[b"]}\n"]).await;
         }
         done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+    use crate::peers::Directory;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_judge_asks_at_an_even_pace_and_makes_up_for_short_delays_alone() {
+        let queue = RefCell::new(Queue::of_members(&Directory::default(), "me", 9, &Silent::default()));
+        let (until, pause) = (Instant::now() + Duration::from_secs(60), Duration::from_micros(2_500));
+        let mut openings = Openings::new(&queue, until, Times::default(), Some(pause));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut begun = |openings: &mut Openings<'_>| (0..1_000).take_while(|_| openings.is_time(&mut cx)).count();
+        assert_eq!(begun(&mut openings), 1);
+        let mut count = 0;
+        for _ in 0..100 {
+            // A timer of 2.5 ms comes after 3.
+            tokio::time::advance(Duration::from_millis(3)).await;
+            count += begun(&mut openings);
+        }
+        assert_eq!(count, 120);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(begun(&mut openings), JUDGE_REQUESTS_MAX + 2);
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(begun(&mut openings), 0, "the collection is over");
     }
 }

@@ -107,7 +107,7 @@ impl Queue {
         Self::of_members(&directory, &view.node, port, silent)
     }
 
-    fn of_members(directory: &Directory, own: &str, port: u16, silent: &Silent) -> Self {
+    pub(super) fn of_members(directory: &Directory, own: &str, port: u16, silent: &Silent) -> Self {
         let mut queue = Self::of_list(directory, port, JUDGED_NODES_MAX);
         queue.waiting.make_contiguous().sort_by_key(|target| silent.has(&target.node));
         let mut listed: Vec<&str> = queue.waiting.iter().map(|target| &*target.node).collect();
