@@ -283,13 +283,13 @@ fn each_verdict_has_its_runbook_and_a_command_that_no_name_can_change() {
     assert_eq!(
         steps,
         json!([
-            ["alerts.md#kubecanarylinklossy", ping("")],
+            ["alerts.md#a-link", ping("")],
             ["verdicts.md#flows-and-large-packets", ping("--udp --flows 16 --trace ")],
-            ["alerts.md#kubecanaryzonepairlossy", doctor],
+            ["alerts.md#zones", doctor],
             ["alerts.md#kubecanaryfault", doctor],
-            ["alerts.md#kubecanarynodelossy", ""],
-            ["alerts.md#kubecanarynodelossy", ""],
-            ["alerts.md#kubecanarylinklossy", ""],
+            ["alerts.md#a-node", ""],
+            ["alerts.md#a-node", ""],
+            ["alerts.md#a-link", ""],
             ["alerts.md#kubecanaryjudgesuspect", format!("{doctor} --history")],
         ])
     );

@@ -1,5 +1,6 @@
-//! Limits of what is kept of a mesh, and counts of what was dropped.
+//! Limits of what is kept of a mesh, the bytes that it takes, and counts of what was dropped.
 
+use super::{Cell, JUDGED_BYTES_PER_NODE, Matrix, Node, Row};
 use crate::limits::{JUDGED_BYTES_MAX, JUDGED_NODES_MAX, MESH_BYTES_MAX, MESH_NODES_MAX, MESH_REPORTS_MAX};
 
 /// Limits of what a matrix keeps.
@@ -37,5 +38,30 @@ impl NotKept {
     /// Returns the number of all dropped cells.
     pub const fn all_cells(&self) -> usize {
         self.cells + self.udp_and_tcp_cells
+    }
+}
+
+impl Matrix {
+    /// Returns the bytes in use, including those that the verdicts will take per node.
+    pub fn bytes(&self) -> usize {
+        let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
+        let rows = self.rows.len() * size_of::<Row>();
+        self.cells.len() * size_of::<Cell>()
+            + nodes
+            + rows
+            + self.links.bytes()
+            + self.silence.bytes()
+            + self.numbers.bytes()
+            + self.text.bytes()
+    }
+
+    /// Returns the resident bytes, in whole pages for mapped memory.
+    pub fn resident_bytes(&self) -> usize {
+        let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
+        lists
+            + self.links.resident_bytes()
+            + self.silence.resident_bytes()
+            + self.text.resident_bytes()
+            + self.numbers.bytes()
     }
 }

@@ -1,4 +1,7 @@
 //! What a matrix keeps of one source's view of one peer: 8 bytes.
+//!
+//! Most links lose nothing by any method, and then one cell holds all three ([`join`]). So a healthy
+//! mesh takes a third of the memory. What counts losses must look at the [`Cell::parts`].
 
 use super::pace::Pace;
 use crate::report::{Method, Network};
@@ -13,6 +16,11 @@ const RTT_SHIFT: u32 = 2 * COUNT_BITS;
 const LAYER_BIT: u32 = 28;
 const FAMILY_BIT: u32 = 29;
 const REFUSED_BIT: u32 = 30;
+/// Whether the cell stands for UDP and TCP, too. It has lost nothing, so it has the number of UDP
+/// probes in place of the losses, and that of TCP in place of their start. 0 is none.
+const JOINT_BIT: u32 = 31;
+/// Cells of one peer in a row: four layers of two families.
+const RUN_MAX: usize = 8;
 const RTT_MIN_US: f32 = 1.0;
 /// ln(100 s / 1 µs).
 const RTT_SPAN: f32 = 18.420_681;
@@ -72,7 +80,8 @@ impl Layer {
 }
 
 /// A cell. `bits` holds, from the lowest bit: 9 bits of probes, 9 of losses, 10 of the
-/// round-trip time's code, the low bit of the layer, 1 of the address family, 1 of a refusal.
+/// round-trip time's code, the low bit of the layer, 1 of the address family, 1 of a refusal, and 1
+/// of a cell for all methods.
 /// `moment` holds the pace, the high bit of the layer, and the start of the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
@@ -191,7 +200,61 @@ impl Cell {
 
     /// Returns the number of probes that were lost.
     pub const fn lost(self) -> u32 {
-        self.bits >> COUNT_BITS & COUNT_MAX
+        if self.is_joint() { 0 } else { self.bits >> COUNT_BITS & COUNT_MAX }
+    }
+
+    const fn is_joint(self) -> bool {
+        self.bits >> JOINT_BIT == 1
+    }
+
+    /// Whether another cell can stand for this one.
+    const fn is_plain(&self) -> bool {
+        self.lost() == 0 && self.since().is_none() && !self.is_refused() && !self.is_joint()
+    }
+
+    /// Returns the numbers of UDP and TCP probes for which the cell stands beside its own.
+    fn joined(self) -> [u32; 2] {
+        if !self.is_joint() {
+            return [0; 2];
+        }
+        [self.bits >> COUNT_BITS & COUNT_MAX, u32::try_from(self.moment >> SINCE_SHIFT).unwrap_or_default()]
+    }
+
+    /// Returns the cell as one that stands for so many UDP and TCP probes, too. It must be plain.
+    fn joint(self, [udp, tcp]: [u32; 2]) -> Self {
+        let moment = self.moment & ((1 << SINCE_SHIFT) - 1);
+        if udp == 0 && tcp == 0 {
+            let bits = self.bits & !(1 << JOINT_BIT | COUNT_MAX << COUNT_BITS);
+            return Self { bits, moment: moment | NO_SINCE << SINCE_SHIFT, ..self };
+        }
+        let bits = self.bits | 1 << JOINT_BIT | udp << COUNT_BITS;
+        let tcp = i16::try_from(tcp).unwrap_or_default();
+        Self { bits, moment: moment | tcp << SINCE_SHIFT, ..self }
+    }
+
+    /// Returns the cells for which this one stands: one of each method. That of another method has
+    /// the round-trip time of ICMP, which is the one that verdicts compare.
+    pub fn parts(self) -> impl Iterator<Item = Self> {
+        let own = if self.is_joint() { self.joint([0; 2]) } else { self };
+        let others = [Layer::Udp, Layer::Tcp].into_iter().zip(self.joined()).filter(|(_, probes)| *probes > 0);
+        std::iter::once(own).chain(others.map(move |(layer, probes)| own.with_counts(probes, 0).of_layer(layer)))
+    }
+
+    /// Returns the cell without the part of this layer; whether it had one.
+    pub fn without_part(self, layer: Layer) -> (Self, bool) {
+        let [udp, tcp] = self.joined();
+        match layer {
+            Layer::Udp if udp > 0 => (self.joint([0; 2]).joint([0, tcp]), true),
+            Layer::Tcp if tcp > 0 => (self.joint([0; 2]).joint([udp, 0]), true),
+            _ => (self, false),
+        }
+    }
+
+    const fn of_layer(self, layer: Layer) -> Self {
+        let layer = layer as u8;
+        let bits = self.bits & !(1 << LAYER_BIT) | ((layer & 1) as u32) << LAYER_BIT;
+        let moment = self.moment & !(1 << PACE_BITS) | ((layer >> 1) as i16) << PACE_BITS;
+        Self { bits, moment, ..self }
     }
 
     /// Whether the peer refused a lost handshake. It does not listen then, and the network is well.
@@ -207,7 +270,7 @@ impl Cell {
     /// Returns when the loss began, in seconds after the matrix's epoch.
     pub const fn since(self) -> Option<i16> {
         let since = self.moment >> SINCE_SHIFT;
-        if since == NO_SINCE { None } else { Some(since) }
+        if since == NO_SINCE || self.is_joint() { None } else { Some(since) }
     }
 
     /// Returns how the round-trip times compare with those of the last hour.
@@ -218,6 +281,47 @@ impl Cell {
             _ => Pace::Unknown,
         }
     }
+}
+
+/// Sorts the cells of a row, and joins those of each peer. Returns the number of cells that are left,
+/// which are the first.
+pub fn sort_and_join(row: &mut [Cell]) -> usize {
+    row.sort_unstable_by_key(|cell| cell.key());
+    let (mut from, mut to) = (0, 0);
+    while let Some(first) = row.get(from) {
+        let peer = first.peer();
+        let run = row[from..].partition_point(|cell| cell.peer() == peer);
+        for cell in join(&row[from..from + run]) {
+            row[to] = cell;
+            to += 1;
+        }
+        from += run;
+    }
+    to
+}
+
+/// Returns the cells of one peer, of which ICMP stands for UDP and TCP of its family as far as all
+/// of them have lost nothing.
+fn join(run: &[Cell]) -> impl Iterator<Item = Cell> + use<> {
+    let mut cells = [None; RUN_MAX];
+    for (place, cell) in cells.iter_mut().zip(run) {
+        *place = Some(*cell);
+    }
+    for over_ipv6 in [false, true] {
+        let place = |layer: Layer| {
+            let is_it = |cell: &Cell| cell.layer() == layer && cell.is_over_ipv6() == over_ipv6 && cell.is_plain();
+            run.iter().take(RUN_MAX).position(is_it)
+        };
+        let others = [Layer::Udp, Layer::Tcp].map(place);
+        if let Some(icmp) = place(Layer::Icmp) {
+            let probes = others.map(|place| place.map_or(0, |place| run[place].probes()));
+            cells[icmp] = Some(run[icmp].joint(probes));
+            for other in others.into_iter().flatten() {
+                cells[other] = None;
+            }
+        }
+    }
+    cells.into_iter().flatten()
 }
 
 /// Returns the round-trip time of a code, in microseconds; `None` for code 0.
@@ -280,6 +384,54 @@ mod tests {
             let cell = Cell::new(&Contents { rtt_p50_seconds, usual_rtt_p50_seconds, ..contents() });
             assert_eq!((cell.pace(), cell.since()), (pace, Some(-60)));
         }
+    }
+
+    #[test]
+    fn one_cell_stands_for_all_methods_of_a_link_that_has_lost_nothing() {
+        let well = |layer, probes| {
+            let (peer, over_ipv6, lost, since) = (7, false, 0, None);
+            Cell::new(&Contents { peer, layer, over_ipv6, received: probes, lost, since, ..contents() })
+        };
+        let lossy = |layer| Cell::new(&Contents { layer, peer: 7, over_ipv6: false, ..contents() });
+        let of = |cells: &[Cell]| -> Vec<(u8, u32, u32)> {
+            cells.iter().map(|cell| (cell.layer() as u8, cell.probes(), cell.lost())).collect()
+        };
+        let parts = |cells: &[Cell]| cells.iter().flat_map(|cell| cell.parts()).collect::<Vec<Cell>>();
+        let (icmp, udp, tcp) = (well(Layer::Icmp, 60), well(Layer::Udp, 511), well(Layer::Tcp, 511));
+        let nodes = well(Layer::Nodes, 60);
+        for (run, count) in [
+            (vec![icmp, udp, tcp], 1),
+            (vec![icmp, nodes, udp, tcp], 2),
+            (vec![icmp, tcp], 1),
+            (vec![icmp], 1),
+            (vec![udp, tcp], 2),
+            (vec![lossy(Layer::Icmp), udp, tcp], 3),
+            (vec![icmp, lossy(Layer::Udp), tcp], 2),
+        ] {
+            let joined: Vec<Cell> = join(&run).collect();
+            assert_eq!(joined.len(), count, "{run:?}");
+            assert!(joined.iter().all(|cell| cell.peer() == 7 && (cell.lost() == 0) == cell.since().is_none()));
+            let mut again = parts(&joined);
+            again.sort_by_key(|cell| cell.key());
+            assert_eq!(of(&again), of(&run));
+            assert!(again.iter().all(|cell| cell.rtt_code() == icmp.rtt_code() && cell.pace() == icmp.pace()));
+        }
+        let all = join(&[icmp, udp, tcp]).next().expect("a cell");
+        let (without, had) = all.without_part(Layer::Udp);
+        assert_eq!((of(&parts(&[without])), had), (of(&[icmp, tcp]), true));
+        let (without, had) = without.without_part(Layer::Tcp);
+        assert_eq!((without, had, without.without_part(Layer::Tcp).1), (icmp, true, false));
+    }
+
+    #[test]
+    fn cells_of_both_families_are_joined_apart() {
+        let well = |layer, over_ipv6| Cell::new(&Contents { layer, over_ipv6, lost: 0, since: None, ..contents() });
+        let layers = [Layer::Icmp, Layer::Nodes, Layer::Udp, Layer::Tcp];
+        let run: Vec<Cell> = layers.into_iter().flat_map(|layer| [well(layer, false), well(layer, true)]).collect();
+        assert!(run.is_sorted_by_key(|cell| cell.key()));
+        let joined: Vec<Cell> = join(&run).collect();
+        let keys: Vec<u8> = joined.iter().map(|cell| cell.key().1).collect();
+        assert_eq!((keys, joined.iter().flat_map(|cell| cell.parts()).count()), (vec![0, 1, 2, 3], 8));
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub struct Matrix {
     zones: Vec<Span>,
     rows: List<Row>,
     cells: List<Cell>,
+    /// Number of cells for which others stand.
+    joined: usize,
     /// The node whose row is being read.
     current: Option<u16>,
     /// Reference of all moments, in Unix seconds: when the matrix was made, by this agent's clock.
@@ -131,6 +133,7 @@ impl Matrix {
             zones: vec![unknown],
             rows: List::new(bounds.rows),
             cells: List::new(bounds.bytes / size_of::<Cell>()),
+            joined: 0,
             current: None,
             epoch: clock::realtime().as_secs(),
             loopback: false,
@@ -299,10 +302,10 @@ impl Matrix {
             let begin = to;
             from = from.max(row.range().start);
             while from < row.range().end {
-                let cell = self.cells[from];
-                if cell.layer() == layer {
-                    self.not_kept.udp_and_tcp_cells += 1;
-                } else {
+                let (cell, had_part) = self.cells[from].without_part(layer);
+                self.joined -= usize::from(had_part);
+                self.not_kept.udp_and_tcp_cells += usize::from(had_part || cell.layer() == layer);
+                if cell.layer() != layer {
                     self.cells[to] = cell;
                     to += 1;
                 }
@@ -312,9 +315,7 @@ impl Matrix {
             (row.begin, row.len) =
                 (u32::try_from(begin).unwrap_or(u32::MAX), u32::try_from(to - begin).unwrap_or_default());
         }
-        if let Some(any) = self.cells.first().copied() {
-            self.cells.resize(to, any);
-        }
+        self.truncate(to);
     }
 
     /// Notes what the row that is being read reports of a node. Returns false if it has already
@@ -387,10 +388,20 @@ impl Matrix {
         }
     }
 
-    /// Sorts by column, so that one walk finds both cells of a pair.
+    /// Sorts by column, so that one walk finds both cells of a pair. Then joins the cells of each
+    /// peer.
     fn sort_last_row(&mut self) {
-        if let Some(row) = self.rows.last() {
-            self.cells[row.range()].sort_unstable_by_key(|cell| cell.key());
+        let Some(row) = self.rows.last_mut() else { return };
+        let range = row.range();
+        let len = cell::sort_and_join(&mut self.cells[range.clone()]);
+        self.joined += range.len() - len;
+        row.len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.truncate(range.start + len);
+    }
+
+    fn truncate(&mut self, len: usize) {
+        if let Some(any) = self.cells.first().copied() {
+            self.cells.resize(len, any);
         }
     }
 
@@ -451,29 +462,6 @@ impl Matrix {
         place.and_then(|place| u8::try_from(place).ok()).unwrap_or(ZONE_UNKNOWN)
     }
 
-    /// Returns the bytes in use, including those that the verdicts will take per node.
-    pub fn bytes(&self) -> usize {
-        let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
-        let rows = self.rows.len() * size_of::<Row>();
-        self.cells.len() * size_of::<Cell>()
-            + nodes
-            + rows
-            + self.links.bytes()
-            + self.silence.bytes()
-            + self.numbers.bytes()
-            + self.text.bytes()
-    }
-
-    /// Returns the resident bytes, in whole pages for mapped memory.
-    pub fn resident_bytes(&self) -> usize {
-        let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
-        lists
-            + self.links.resident_bytes()
-            + self.silence.resident_bytes()
-            + self.text.resident_bytes()
-            + self.numbers.bytes()
-    }
-
     /// Returns the number of known nodes, from their own rows or as peers.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
@@ -504,8 +492,8 @@ impl Matrix {
         self.get(number).row.and_then(|place| self.rows.get(usize::from(place)))
     }
 
-    /// Returns the cells of a node's row, sorted by peer. Empty if there is no row or if it
-    /// is still being read.
+    /// Returns the cells of a node's row, sorted by peer. One may stand for several
+    /// ([`Cell::parts`]). Empty if there is no row or if it is still being read.
     pub fn cells(&self, number: u16) -> &[Cell] {
         if self.current == Some(number) {
             return &[];
@@ -567,7 +555,7 @@ impl Matrix {
 
     /// Returns the number of cells.
     pub fn cell_count(&self) -> usize {
-        self.cells.len()
+        self.cells.len() + self.joined
     }
 
     /// Returns the number of nodes of the mesh as the first row reports it, but at least the number

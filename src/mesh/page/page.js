@@ -325,15 +325,15 @@ function verdictItem(verdict) {
 
 const DOCS = 'https://github.com/kube-canary/kube-canary/blob/main/docs/';
 const RUNBOOKS = {
-  node: 'nodelossy', link: 'linklossy', zone: 'zonepairlossy', zone_pair: 'zonepairlossy', domain: 'zonepairlossy',
-  agent_starved: 'agentstarved', agent_unreachable: 'agentmissing', agent_suspect: 'judgesuspect',
+  node: 'a-node', link: 'a-link', zone: 'zones', zone_pair: 'zones', domain: 'zones', agent_suspect: 'kubecanaryjudgesuspect',
+  agent_starved: 'kubecanaryagentfault', agent_unreachable: 'kubecanaryagentfault',
 };
 
 // The runbook, and a command for a shell. Names come from the network, so a name that a shell could
 // read as more than a word gives no command.
 function nextSteps({ kind, subject, protocol }) {
   const href = DOCS + (kind === 'flow' || kind === 'mtu' ? 'verdicts.md#flows-and-large-packets'
-    : 'alerts.md#kubecanary' + (protocol && protocol !== 'icmp' ? 'protocolloss' : RUNBOOKS[kind] ?? 'fault'));
+    : 'alerts.md#' + (protocol && protocol !== 'icmp' ? 'udp-or-tcp-alone' : RUNBOOKS[kind] ?? 'kubecanaryfault'));
   const names = subject.split('->'), [a, b] = names, kubectl = 'kubectl -n kube-canary ', pods = kubectl + 'get pod --field-selector spec.nodeName=';
   const run = (pod, command) => `${kubectl}exec ${pod} -- /kube-canary ${command}`, any = 'daemonset/kube-canary';
   const pod = (name) => `$(${pods}${name} -o name)`, address = (name) => `$(${pods}${name} -o jsonpath='{.items[0].status.podIP}')`;

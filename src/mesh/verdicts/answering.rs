@@ -110,7 +110,7 @@ impl Answering {
         let mut answering = Self { agents, links: Vec::new(), layers: 0 };
         answering.hear(matrix, standings);
         for node in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
-            for cell in matrix.cells(node).iter().copied() {
+            for cell in matrix.cells(node).iter().flat_map(|cell| cell.parts()) {
                 let layer = cell.layer().bit();
                 if answering.layers & layer == 0 && answering.counts(node, cell) {
                     answering.layers |= layer;
@@ -249,7 +249,7 @@ const fn is_cut(icmp: Tally) -> bool {
 }
 
 fn of_layer(cells: &[Cell], layer: Layer) -> Tally {
-    let cells = cells.iter().filter(|cell| cell.layer() == layer);
+    let cells = cells.iter().flat_map(|cell| cell.parts()).filter(|cell| cell.layer() == layer);
     cells.fold(Tally::default(), |sum, cell| sum.plus(Tally { probes: cell.probes(), lost: cell.lost() }))
 }
 

@@ -173,9 +173,10 @@ pub fn is_evidence_complete(matrix: &Matrix) -> bool {
 
 /// Returns the cells that starved agents measured. Their losses to a node are no evidence, so no
 /// cause accounts for them. But if they are true, the node's count lacks those requests.
-fn cells_of_starved<'a>(scope: &Scope<'a>) -> impl Iterator<Item = &'a Cell> {
+fn cells_of_starved(scope: &Scope<'_>) -> impl Iterator<Item = Cell> {
     let starved = scope.matrix.numbers().filter(|node| scope.standings[usize::from(*node)] == Standing::Starved);
-    starved.flat_map(|node| scope.matrix.cells(node)).filter(|cell| scope.layers & cell.layer().bit() != 0)
+    let cells = starved.flat_map(|node| scope.matrix.cells(node)).flat_map(|cell| cell.parts());
+    cells.filter(|cell| scope.layers & cell.layer().bit() != 0)
 }
 
 /// Returns the direction in which a bad node loses. Takes 32 bytes per node.
@@ -249,7 +250,7 @@ pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Di
         Cause::Link(a, b) => [pair.a, pair.b].iter().any(|node| *node == a || *node == b),
         _ => true,
     });
-    let lacking = |cell: &Cell| cell.lost() > 0 && [pair.a, pair.b].contains(&cell.peer());
+    let lacking = |cell: Cell| cell.lost() > 0 && [pair.a, pair.b].contains(&cell.peer());
     if is_distorted || cells_of_starved(scope).any(lacking) {
         return None;
     }

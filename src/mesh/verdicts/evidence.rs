@@ -29,6 +29,6 @@ impl<'a> Evidence<'a> {
     pub fn cells(&self, node: u16) -> impl Iterator<Item = Cell> {
         let counts =
             move |cell: &Cell| self.standing(cell.peer()).is_evidence_of_others() && self.answering.counts(node, *cell);
-        self.matrix.cells(node).iter().copied().filter(counts)
+        self.matrix.cells(node).iter().flat_map(|cell| cell.parts()).filter(counts)
     }
 }

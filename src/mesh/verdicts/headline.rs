@@ -71,11 +71,11 @@ fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Opt
     let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
     let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
     let (mut links, mut losing) = (0, 0);
-    let mut worst: Option<(u16, &Cell)> = None;
-    let rate = |cell: &Cell| f64::from(cell.lost()) / f64::from(cell.probes().max(1));
+    let mut worst: Option<(u16, Cell)> = None;
+    let rate = |cell: Cell| f64::from(cell.lost()) / f64::from(cell.probes().max(1));
     for source in sources() {
-        let counts = |cell: &&Cell| is_evidence(cell.peer()) && answering.counts(source, **cell);
-        for cell in matrix.cells(source).iter().filter(counts) {
+        let counts = |cell: &Cell| is_evidence(cell.peer()) && answering.counts(source, *cell);
+        for cell in matrix.cells(source).iter().flat_map(|cell| cell.parts()).filter(counts) {
             links += 1;
             if cell.lost() >= LOSING_LOST && rate(cell) >= LOSING_RATE {
                 losing += 1;

@@ -102,6 +102,7 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
             let peer = cells[0].peer();
             let Ok(place) = missing.binary_search(&peer) else { continue };
             let (it, pair) = (&mut known[place], (source.min(peer), source.max(peer)));
+            // Of a cell that stands for several, the first part is that of ICMP.
             for cell in cells.iter().filter(|cell| cell.layer().method() == Method::Icmp) {
                 it.detail.to = it.detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });
                 it.detail.sources[0] += 1;

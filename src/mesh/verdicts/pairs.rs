@@ -163,7 +163,8 @@ impl<'a> Scope<'a> {
         self.layers & cell.layer().bit() != 0 && self.answering.counts(source, cell)
     }
 
-    /// Returns a node's cells if they count as evidence, otherwise an empty slice.
+    /// Returns a node's cells if they count as evidence, otherwise an empty slice. One may stand for
+    /// several ([`Cell::parts`]).
     #[inline]
     pub fn cells(&self, node: u16) -> &'a [Cell] {
         let sound = self.standings[usize::from(node)] == Standing::Sound;
@@ -246,7 +247,7 @@ impl<'a> Scope<'a> {
         let lower = |one: u16, other: u16| one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1);
         let mut tally = |source: u16, cells: &[Cell]| {
             let mut sum = Tally::default();
-            for cell in cells.iter().filter(|cell| self.counts(source, **cell)) {
+            for cell in cells.iter().flat_map(|cell| cell.parts()).filter(|cell| self.counts(source, *cell)) {
                 sum = sum.plus(Tally { probes: cell.probes(), lost: cell.lost() });
                 paces |= cell.pace() as u8;
                 if cell.is_over_ipv6() {

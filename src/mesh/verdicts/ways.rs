@@ -106,7 +106,8 @@ fn heard(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Heard> {
 fn is_probed_back(scope: &Scope<'_>, ways: &Ways) -> bool {
     let cells = scope.matrix.cells(ways.peer);
     let of_source = &cells[cells.partition_point(|cell| cell.peer() < ways.source)..];
-    let mut of_source = of_source.iter().take_while(|cell| cell.peer() == ways.source);
+    let of_source = of_source.iter().take_while(|cell| cell.peer() == ways.source);
+    let mut of_source = of_source.flat_map(|cell| cell.parts());
     of_source.any(|cell| cell.layer() == Layer::Udp && cell.is_over_ipv6() == ways.over_ipv6)
 }
 
