@@ -280,8 +280,8 @@ impl<'a> Openings<'a> {
             let _ = self.wake.as_mut().poll(cx);
             return false;
         }
-        // Timers have a resolution of a millisecond, so what was missed is made up for. It is not if
-        // there was no room: then the agents are slow.
+        // Timers have a resolution of a millisecond, so what was missed is made up for. It is not
+        // if there was no room: then the agents are slow.
         let most = pause.saturating_mul(u32::try_from(self.at_once).unwrap_or(u32::MAX));
         self.next = (self.next + pause).max(now.checked_sub(most).unwrap_or(now));
         true

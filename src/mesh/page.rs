@@ -125,7 +125,8 @@ mod tests {
         };
         let alerts = headings(include_str!("../../docs/alerts.md"));
         let object = SOURCE.split_once("const RUNBOOKS = {").and_then(|(_, rest)| rest.split_once("};"));
-        let names = object.expect("runbooks").0.split('\'').skip(1).step_by(2).chain(["kubecanaryfault", "udp-or-tcp-alone"]);
+        let names =
+            object.expect("runbooks").0.split('\'').skip(1).step_by(2).chain(["kubecanaryfault", "udp-or-tcp-alone"]);
         let unknown: Vec<&str> = names.filter(|name| !alerts.iter().any(|heading| heading == name)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
         assert!(SOURCE.contains("'verdicts.md#flows-and-large-packets'"));

@@ -1,7 +1,7 @@
 //! What a matrix keeps of one source's view of one peer: 8 bytes.
 //!
-//! Most links lose nothing by any method, and then one cell holds all three ([`join`]). So a healthy
-//! mesh takes a third of the memory. What counts losses must look at the [`Cell::parts`].
+//! Most links lose nothing by any method, and then one cell holds all three ([`join`]). So a
+//! healthy mesh takes a third of the memory. What counts losses must look at the [`Cell::parts`].
 
 use super::pace::Pace;
 use crate::report::{Method, Network};
@@ -283,8 +283,8 @@ impl Cell {
     }
 }
 
-/// Sorts the cells of a row, and joins those of each peer. Returns the number of cells that are left,
-/// which are the first.
+/// Sorts the cells of a row, and joins those of each peer. Returns the number of cells that are
+/// left, which are the first.
 pub fn sort_and_join(row: &mut [Cell]) -> usize {
     row.sort_unstable_by_key(|cell| cell.key());
     let (mut from, mut to) = (0, 0);

@@ -163,8 +163,8 @@ impl<'a> Scope<'a> {
         self.layers & cell.layer().bit() != 0 && self.answering.counts(source, cell)
     }
 
-    /// Returns a node's cells if they count as evidence, otherwise an empty slice. One may stand for
-    /// several ([`Cell::parts`]).
+    /// Returns a node's cells if they count as evidence, otherwise an empty slice. One may stand
+    /// for several ([`Cell::parts`]).
     #[inline]
     pub fn cells(&self, node: u16) -> &'a [Cell] {
         let sound = self.standings[usize::from(node)] == Standing::Sound;
