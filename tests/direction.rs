@@ -103,7 +103,8 @@ const STAGES: [(&str, &[&str]); 14] = [
         "doctor",
         &[
             "config::DoctorSettings",
-            "config::Reports",
+            "config::Shows",
+            "config::Verdicts",
             "config::RowsFile",
             "config::Agents",
             "config::AgentUrl",

@@ -127,7 +127,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__doctor)
-            opts="-n -w -h -V --url --service --namespace --port --rows --domains-file --history --watch --interval --until-eof --color --json --help --version"
+            opts="-n -w -h -V --url --service --namespace --port --rows --collect --domains-file --history --watch --interval --until-eof --color --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -141,6 +141,7 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l inter
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l color -d 'When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l collect -d 'Collect the reports and judge them here, instead of asking what the judges of the mesh agree on'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l history -d 'Print the verdicts of the last 24 hours with their times instead, as the judges of the mesh agree on them'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -s w -l watch -d 'Repeat until Ctrl-C, and print what has changed, with the time'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l until-eof -d 'End also when standard input ends, as it does in a pod when the kubectl that called is gone'

@@ -15,23 +15,25 @@ use crate::sys::terminal::Colours;
 pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the agents see it.";
 /// The text that `doctor --help` shows below the flags.
 pub const AFTER: &str = "
-Each --url is asked for its whole mesh (/api/v1/mesh): one agent is enough, and several see past each other's blind spots.
-Without --url, every agent of the headless Service is asked for what it measures itself. Judged are the last 30 to 60 seconds.
+The agents of --url, or of the headless Service, are asked one after the other for what the judges of the mesh agree on, until
+one answers: any agent answers for all. If none knows of judges, reports are collected and judged here, as with --collect.
+With --collect, each --url is asked for its whole mesh (/api/v1/mesh): one agent is enough, and several see past each other's
+blind spots. Without --url, every agent of the Service is asked for what it measures itself.
 With --rows, nothing is asked: the file has the reports, of up to 50000 nodes. With --watch, it is read again each time.
-An agent's own failure domains are not asked for: --domains-file names them here as well.
-With --history, the first agent that answers says what the judges of the mesh have found in the last 24 hours.
+Judged are the last 30 to 60 seconds. With --history, the judges say what they have found in the last 24 hours.
 
-Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but an agent or a report could not be asked
-or read, nothing was measured, or a failure. With --watch: that of the last look.
+Exit codes: 0 all well; 1 a fault, named or not; 2 a bad flag; 3 no fault was found, but a node was not judged, an agent or a
+report could not be asked or read, nothing was measured, or a failure. With --watch: that of the last look.
 ";
-/// Verdicts cover the last 30 to 60 seconds, and a mesh is costly to collect.
+/// Verdicts cover the last 30 to 60 seconds, judges judge every 15 s, and a mesh is costly to
+/// collect.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The settings that `doctor` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DoctorSettings {
-    /// The source of the reports.
-    pub reports: Reports,
+    /// What `doctor` prints.
+    pub shows: Shows,
     /// The operator's failure domains.
     pub domains_file: Option<PathBuf>,
     /// Print one JSON object instead of sentences.
@@ -44,15 +46,25 @@ pub struct DoctorSettings {
     pub colours: Colours,
 }
 
-/// The source of the reports.
+/// What `doctor` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reports {
-    /// These agents are asked for their reports.
-    Asked(Agents),
-    /// The reports are read from this file.
-    Read(RowsFile),
-    /// Nothing is judged: these agents are asked what the judges have found in the last 24 hours.
+pub enum Shows {
+    /// What is wrong now.
+    Now(Verdicts),
+    /// What the judges have found in the last 24 hours, as one of these agents tells it.
     Past(Agents),
+}
+
+/// Where the verdicts come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdicts {
+    /// The judges agree on them, as one of these agents tells it. If none knows of judges, they are
+    /// judged here.
+    Agreed(Agents),
+    /// The reports of these agents are judged here.
+    Collected(Agents),
+    /// The reports in this file are judged here.
+    Read(RowsFile),
 }
 
 /// A file with reports.
@@ -77,20 +89,25 @@ impl DoctorSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
         let watch = fleet::watch(typed, INTERVAL)?;
         if typed.switch("history")
-            && let Some(flag) = typed.first_typed(&["rows", "watch", "interval", "until-eof", "domains-file"])
+            && let Some(flag) =
+                typed.first_typed(&["rows", "collect", "watch", "interval", "until-eof", "domains-file"])
         {
             return Err(UsageError(format!("--history prints what the judges keep, and --{flag} is given")));
         }
-        let reports = match RowsFile::resolve(typed)? {
+        let shows = match RowsFile::resolve(typed)? {
             Some(RowsFile::StandardInput) if watch.is_some() => {
                 return Err(UsageError("--rows -: expected a file, because --watch reads it again each time".into()));
             }
-            Some(file) => Reports::Read(file),
-            None if typed.switch("history") => Reports::Past(Agents::resolve(typed)?),
-            None => Reports::Asked(Agents::resolve(typed)?),
+            Some(file) => Shows::Now(Verdicts::Read(file)),
+            None if typed.switch("history") => Shows::Past(Agents::resolve(typed)?),
+            // Judges have the domains of their own file.
+            None if typed.switch("collect") || typed.first_typed(&["domains-file"]).is_some() => {
+                Shows::Now(Verdicts::Collected(Agents::resolve(typed)?))
+            }
+            None => Shows::Now(Verdicts::Agreed(Agents::resolve(typed)?)),
         };
         Ok(Self {
-            reports,
+            shows,
             domains_file: domains_file(typed)?,
             json: typed.switch("json"),
             watch,
@@ -108,6 +125,9 @@ impl RowsFile {
         }
         if text.is_empty() {
             return Err(UsageError::of("--rows", text, "a file, or - for standard input"));
+        }
+        if typed.switch("collect") {
+            return Err(UsageError("--rows asks no agent, and --collect is given".into()));
         }
         match typed.first_typed(&["url", "service", "namespace", "port"]) {
             Some(flag) => Err(UsageError(format!("--{flag} says which agents are asked, and --rows asks none"))),
@@ -133,13 +153,15 @@ mod tests {
     #[test]
     fn the_agents_to_ask_are_those_of_the_flags() {
         let urls = settings("doctor --url http://a --json").unwrap();
-        assert!(matches!(&urls.reports, Reports::Asked(Agents::Urls(urls)) if urls.len() == 1) && urls.json);
+        assert!(
+            matches!(&urls.shows, Shows::Now(Verdicts::Agreed(Agents::Urls(urls))) if urls.len() == 1) && urls.json
+        );
         let service = settings("doctor --namespace n").unwrap();
         let name = "kube-canary.n.svc".to_owned();
-        let reports = Reports::Asked(Agents::Service { name, port: 9_877 });
+        let shows = Shows::Now(Verdicts::Agreed(Agents::Service { name, port: 9_877 }));
         let colours = Colours::Auto;
         let expected =
-            DoctorSettings { reports, domains_file: None, json: false, watch: None, until_eof: false, colours };
+            DoctorSettings { shows, domains_file: None, json: false, watch: None, until_eof: false, colours };
         assert_eq!(service, expected);
         assert!(settings("doctor --url https://a").unwrap_err().0.contains("http://"));
     }
@@ -147,11 +169,26 @@ mod tests {
     #[test]
     fn reports_are_read_from_a_file_and_watched() {
         let read = |line: &str| settings(line).unwrap();
-        assert_eq!(read("doctor --rows -").reports, Reports::Read(RowsFile::StandardInput));
+        assert_eq!(read("doctor --rows -").shows, Shows::Now(Verdicts::Read(RowsFile::StandardInput)));
         let watched = read("doctor --rows ./a/b --watch");
-        assert_eq!(watched.reports, Reports::Read(RowsFile::Path("./a/b".into())));
+        assert_eq!(watched.shows, Shows::Now(Verdicts::Read(RowsFile::Path("./a/b".into()))));
         assert_eq!(watched.watch, Some(INTERVAL));
         assert_eq!(read("doctor --watch --interval 2s").watch, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn the_judges_are_not_asked_if_the_flags_say_what_to_judge() {
+        let file = std::env::temp_dir().join(format!("kube-canary-doctor-{}", std::process::id()));
+        std::fs::write(&file, "").unwrap();
+        let domains = format!("--domains-file {} --watch", file.display());
+        for (flags, is_collected) in [("", false), ("--collect", true), (domains.as_str(), true)] {
+            let Shows::Now(verdicts) = settings(&format!("doctor --url http://a {flags}")).unwrap().shows else {
+                panic!("{flags}");
+            };
+            assert_eq!(matches!(verdicts, Verdicts::Collected(_)), is_collected, "{flags}");
+        }
+        std::fs::remove_file(file).unwrap();
+        assert!(matches!(settings("doctor --history").unwrap().shows, Shows::Past(_)));
     }
 
     #[test]
@@ -161,6 +198,8 @@ mod tests {
             ("--rows a --service s", ["--service", "--rows"]),
             ("--rows a --namespace n", ["--namespace", "--rows"]),
             ("--rows a --port 80", ["--port", "--rows"]),
+            ("--rows a --collect", ["--collect", "--rows"]),
+            ("--history --collect", ["--collect", "--history"]),
             ("--rows a --rows b", ["--rows", "one file"]),
             ("--rows", ["--rows", "expected a value"]),
             ("--rows=", ["--rows \"\"", "standard input"]),

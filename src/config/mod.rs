@@ -18,7 +18,7 @@ mod typed;
 pub use agents::{AgentUrl, Agents, Host};
 pub use completion::SHELLS;
 pub use demo::{DemoSettings, Effect, Fault};
-pub use doctor::{DoctorSettings, Reports, RowsFile};
+pub use doctor::{DoctorSettings, RowsFile, Shows, Verdicts};
 pub use fleet::{Column, FleetSettings, Form};
 pub use footprint::{FootprintSettings, FootprintSubject};
 pub use ping::{PingSettings, UdpPing};

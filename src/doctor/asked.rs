@@ -10,7 +10,6 @@ use super::lines::MeshLines;
 use super::output::{Examination, Unanswered};
 use super::reading::Reading;
 use crate::config::{AgentUrl, Agents, Host};
-use crate::fleet::FleetError;
 use crate::fleet::ask::{self, Answer, AskError, foreign, within};
 use crate::http::client::GetError;
 use crate::limits::{MESH_DOCUMENT_BYTES_MAX, REPORT_BYTES_MAX};
@@ -24,12 +23,15 @@ const MESH_TIME: Duration = Duration::from_mins(1);
 /// The pause before an agent that is busy with another collect is asked again.
 const BUSY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks all agents, and judges their answers.
+/// Asks all agents, which are at these URLs now, and judges their answers.
 ///
 /// # Errors
-/// [`DoctorError`]: no agent could be asked, or none has answered.
-pub async fn examine(agents: &Agents, domains: Option<Arc<Domains>>) -> Result<Examination, DoctorError> {
-    let agent_urls = ask::targets(agents).await.map_err(FleetError::from)?;
+/// [`DoctorError::Silent`]: none has answered.
+pub async fn examine(
+    agents: &Agents,
+    agent_urls: &[AgentUrl],
+    domains: Option<Arc<Domains>>,
+) -> Result<Examination, DoctorError> {
     let mut reading = Reading::default();
     let mut failed: Vec<(usize, AskError)> = Vec::new();
     match agents {
@@ -45,7 +47,7 @@ pub async fn examine(agents: &Agents, domains: Option<Arc<Domains>>) -> Result<E
                 let read = answer.and_then(|text| reading.report(document, &text).map_err(foreign(report::PATH)));
                 failed.extend(read.err().map(|error| (document, error)));
             };
-            ask::each(&agent_urls, ask_report, take).await;
+            ask::each(agent_urls, ask_report, take).await;
             // This is done once all answers are known. Only they say which node is at the address
             // of an agent that did not answer.
             for (document, error) in &failed {
@@ -60,7 +62,7 @@ pub async fn examine(agents: &Agents, domains: Option<Arc<Domains>>) -> Result<E
         .map(|(at, error)| Unanswered { url: agent_urls[*at].to_string(), error: error.to_string() })
         .collect();
     let examination = Examination::judged(reading.with_domains(domains)).with_unanswered(unanswered);
-    if examination.rows == 0 { Err(DoctorError::Silent(examination.unanswered)) } else { Ok(examination) }
+    if examination.rows() == 0 { Err(DoctorError::Silent(examination.unanswered)) } else { Ok(examination) }
 }
 
 /// Reads the mesh of one agent. Repeats the request while the agent is busy.

@@ -98,7 +98,7 @@ pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Examina
     let examination = Examination::judged(reading.with_domains(domains));
     let unread = unread.into_iter().chain(examination.is_cut().then(Unread::too_much)).collect();
     let examination = examination.with_unread(unread);
-    if examination.rows == 0 {
+    if examination.rows() == 0 {
         let first = examination.unread.first().map_or_else(|| "a mesh without reports".into(), ToString::to_string);
         return Err(failed(Reason::NoReport(first)));
     }

@@ -9,36 +9,27 @@ use std::fmt::Write as _;
 use hyper::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use super::output::{Unanswered, finding, stamp, tint};
+use super::judges::{BYTES_MAX, Judge, VERDICTS_MAX};
+use super::output::{Unanswered, count, finding, joined, stamp, tint};
 use super::{DoctorError, Outcome};
 use crate::config::{AgentUrl, Agents};
 use crate::fleet::ask::{self, AGENT_TIME, Answer, AskError, foreign, within};
 use crate::fleet::{FleetError, system};
 use crate::http::client::GetError;
-use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX};
+use crate::mesh::JUDGES;
 use crate::mesh::verdicts::Verdict;
 use crate::report::at_most;
 use crate::sys::console::{self, json_line, printable};
 use crate::sys::terminal::{Terminal, Tint};
 
 const PATH: &str = "/api/v1/history";
-/// Judges that an answer may name.
-const JUDGES_MAX: usize = 3;
-/// Bytes of an answer. What three judges agree on may be more than one of them has.
-const BYTES_MAX: usize = 2 * JUDGE_DOCUMENT_BYTES_MAX;
-
-#[derive(Debug, Deserialize, Serialize)]
-struct Judge {
-    node: String,
-    age_seconds: f64,
-}
 
 /// The answer of an agent.
 #[derive(Debug, Deserialize, Serialize)]
 struct History {
-    #[serde(deserialize_with = "at_most::<_, JUDGES_MAX, _>")]
+    #[serde(deserialize_with = "at_most::<_, JUDGES, _>")]
     judges: Vec<Judge>,
-    #[serde(deserialize_with = "at_most::<_, { 2 * JUDGE_VERDICTS_MAX }, _>")]
+    #[serde(deserialize_with = "at_most::<_, VERDICTS_MAX, _>")]
     verdicts: Vec<Verdict>,
 }
 
@@ -79,12 +70,11 @@ async fn of_agent(agent: &AgentUrl) -> Result<History, AskError> {
 impl History {
     /// Formats what holds, and then what has ended, the last one first.
     fn text(&self, terminal: Terminal) -> String {
-        let names: Vec<_> = self.judges.iter().map(|judge| printable(&judge.node)).collect();
         let mut text = match &self.verdicts[..] {
             [] => terminal.paint(Tint::Good, "nothing was wrong in the last 24 hours"),
             all => format!("{} of the last 24 hours", count(all.len(), "verdict")),
         };
-        let _ = writeln!(text, ", by {}: {}", count(names.len(), "judge"), names.join(", "));
+        let _ = writeln!(text, ", by {}", joined(&self.judges));
         for verdict in &self.verdicts {
             let time = match (verdict.since_unix_seconds, verdict.ended_unix_seconds) {
                 (Some(since), None) => format!("since {}", stamp(since)),
@@ -99,10 +89,6 @@ impl History {
         }
         text
     }
-}
-
-fn count(number: usize, of: &str) -> String {
-    format!("{number} {of}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Formats a time between two looks of a judge.
@@ -154,7 +140,7 @@ mod tests {
             let one = r#"{"kind":"node","subject":"n","direction":"in","network":"pod","evidence":""}"#;
             format!(r#"{{"judges":[],"verdicts":[{}]}}"#, vec![one; count].join(","))
         };
-        assert!(serde_json::from_str::<History>(&of(2 * JUDGE_VERDICTS_MAX)).is_ok());
-        assert!(serde_json::from_str::<History>(&of(2 * JUDGE_VERDICTS_MAX + 1)).is_err());
+        assert!(serde_json::from_str::<History>(&of(VERDICTS_MAX)).is_ok());
+        assert!(serde_json::from_str::<History>(&of(VERDICTS_MAX + 1)).is_err());
     }
 }

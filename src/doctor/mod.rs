@@ -1,28 +1,32 @@
-//! `kube-canary doctor`: which node, link, zone or domain is bad. The judgement uses the same
-//! function as the agent.
+//! `kube-canary doctor`: which node, link, zone or domain is bad. The judges say so, or the same
+//! function as theirs.
 //!
 //! ```text
+//!             /api/v1/verdicts of the first that knows of judges,
+//!             and /api/v1/peers of a few, for their traces ───────────────► output
+//!     if none knows of judges, and with --collect:
 //! --url:      /api/v1/mesh of each, one after the other ─┐
-//! --service:  /api/v1/peers of each, a few at once ──────┼─► reading ─► matrix ─► verdicts ─► standard output
+//! --service:  /api/v1/peers of each, a few at once ──────┼─► matrix ─► verdicts ─► output
 //! --rows:     a file with either, or standard input ─────┘
-//! --history:  /api/v1/history of the first that answers ───────────────────► standard output
+//! --history:  /api/v1/history of the first that answers ─────────────────► output
 //! ```
 //!
-//! An agent collects the whole mesh for each request, even if it probes only a part of it. A
+//! An agent collects the whole mesh for each request for it, even if it probes only a part of it. A
 //! Service may have thousands of agents, so each of them is asked for its own report instead. The
 //! trap: a report that is missing or unreadable must never count as well.
 
 mod asked;
 mod file;
 mod history;
+mod judges;
 mod lines;
 mod output;
 mod reading;
 mod traces;
 mod watch;
 
-use crate::config::{DoctorSettings, Reports};
-use crate::fleet::{FleetError, on_event_loop, system};
+use crate::config::{DoctorSettings, Shows, Verdicts};
+use crate::fleet::{FleetError, ask, on_event_loop, system};
 use crate::mesh::domains::DomainsFile;
 use crate::sys::console;
 use crate::sys::terminal::Terminal;
@@ -65,7 +69,8 @@ pub enum DoctorError {
     File(#[from] FileError),
 }
 
-/// Collects the reports, judges them and prints the result. Repeats this if the settings say so.
+/// Prints what the judges agree on, or judges the reports here. Repeats this if the settings say
+/// so.
 ///
 /// # Errors
 /// [`DoctorError`].
@@ -74,19 +79,26 @@ pub enum DoctorError {
 #[inline(never)]
 pub fn run(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
     on_event_loop(async {
-        if let Reports::Past(agents) = &settings.reports {
-            return history::run(agents, settings.json, Terminal::of_stdout(settings.colours)).await;
-        }
+        let verdicts = match &settings.shows {
+            Shows::Past(agents) => {
+                return history::run(agents, settings.json, Terminal::of_stdout(settings.colours)).await;
+            }
+            Shows::Now(verdicts) => verdicts,
+        };
         let domains = settings.domains_file.clone().map(DomainsFile::new);
         match settings.watch {
-            None => once(settings, domains.as_ref()).await,
-            Some(interval) => watch::run(settings, domains.as_ref(), interval).await,
+            None => once(settings, verdicts, domains.as_ref()).await,
+            Some(interval) => watch::run(settings, verdicts, domains.as_ref(), interval).await,
         }
     })
 }
 
-async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Result<Outcome, DoctorError> {
-    let examined = examine(&settings.reports, domains).await;
+async fn once(
+    settings: &DoctorSettings,
+    verdicts: &Verdicts,
+    domains: Option<&DomainsFile>,
+) -> Result<Outcome, DoctorError> {
+    let examined = examine(verdicts, domains).await;
     match &examined {
         Ok(Examination { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {
             for silent in unanswered {
@@ -104,16 +116,26 @@ async fn once(settings: &DoctorSettings, domains: Option<&DomainsFile>) -> Resul
     Ok(examination.outcome())
 }
 
-/// Judges all reports that exist now.
-async fn examine(reports: &Reports, domains: Option<&DomainsFile>) -> Result<Examination, DoctorError> {
+/// Asks what the judges agree on, or judges all reports that exist now.
+async fn examine(verdicts: &Verdicts, domains: Option<&DomainsFile>) -> Result<Examination, DoctorError> {
     let warn = |level: log::Level, text: &str| {
         if level <= log::Level::Warn {
             console::print_error(format_args!("{}", console::printable(text)));
         }
     };
-    let domains = domains.map(|domains| domains.current(warn));
-    match reports {
-        Reports::Asked(agents) | Reports::Past(agents) => asked::examine(agents, domains).await,
-        Reports::Read(file) => Ok(file::examine(file, domains)?),
+    let domains = || domains.map(|domains| domains.current(warn));
+    match verdicts {
+        Verdicts::Agreed(agents) => {
+            let urls = ask::targets(agents).await.map_err(FleetError::from)?;
+            match judges::agreed(&urls).await {
+                Some(agreed) => Ok(Examination::agreed(agreed.with_traces(&urls).await)),
+                None => Ok(asked::examine(agents, &urls, domains()).await?.instead_of_judges()),
+            }
+        }
+        Verdicts::Collected(agents) => {
+            let urls = ask::targets(agents).await.map_err(FleetError::from)?;
+            asked::examine(agents, &urls, domains()).await
+        }
+        Verdicts::Read(file) => Ok(file::examine(file, domains())?),
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::Outcome;
+use super::judges::{Agreed, Judge, Judged};
 use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
 use super::traces::{OfVerdict, Traced};
 use crate::limits::OFFLINE_NODES_MAX;
@@ -32,8 +33,31 @@ pub struct Examination {
     pub unanswered: Vec<Unanswered>,
     /// Parts of a file that are no report.
     pub unread: Vec<Unread>,
+    /// Says whether judges have judged, and how much.
+    #[serde(flatten)]
+    extent: Extent,
+}
+
+/// Says whether judges have judged, and how much.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Extent {
+    /// The judges of the mesh have.
+    Judges(Judged),
+    /// `doctor` has.
+    Here(JudgedHere),
+}
+
+/// How much `doctor` has judged itself.
+#[derive(Debug, Serialize)]
+struct JudgedHere {
+    /// No judge has judged.
+    judges: [Judge; 0],
+    /// Whether judges were asked for, and none has answered.
+    #[serde(skip)]
+    instead_of_judges: bool,
     /// The number of reports that were judged.
-    pub rows: usize,
+    rows: usize,
     /// The number of nodes that are known, by their reports or as peers of others.
     nodes: usize,
     /// The number of nodes that are known only from other reports, because their
@@ -92,6 +116,14 @@ impl fmt::Display for Unread {
 }
 
 impl Examination {
+    /// Returns what the judges agree on. Agents that were asked before one has answered are not
+    /// needed: a node whose agent is silent is known to the judges.
+    pub fn agreed(agreed: Agreed) -> Self {
+        let Agreed { judged, headline, state, verdicts, traces, missing, unanswered } = agreed;
+        let (unread, extent) = (Vec::new(), Extent::Judges(judged));
+        Self { headline, state, verdicts, traces, missing, unanswered, unread, extent }.with_true_headline()
+    }
+
     /// Judges everything that was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, facts) = reading.finish();
@@ -111,16 +143,20 @@ impl Examination {
             missing,
             unanswered: Vec::new(),
             unread: Vec::new(),
-            rows,
-            nodes: matrix.node_count(),
-            not_gathered,
-            links: matrix.cell_count(),
-            not_kept: not_kept.rows + not_kept.all_cells(),
-            members: matrix.members(),
-            networks: networks.into_iter().filter(|(it, _)| matrix.is_measured(*it)).map(|(_, name)| name).collect(),
-            watchers: facts.watchers,
-            watchers_missing: facts.watchers_missing,
-            old_lists: facts.old_lists,
+            extent: Extent::Here(JudgedHere {
+                judges: [],
+                instead_of_judges: false,
+                rows,
+                nodes: matrix.node_count(),
+                not_gathered,
+                links: matrix.cell_count(),
+                not_kept: not_kept.rows + not_kept.all_cells(),
+                members: matrix.members(),
+                networks: networks.into_iter().filter(|(it, _)| matrix.is_measured(*it)).map(|(_, it)| it).collect(),
+                watchers: facts.watchers,
+                watchers_missing: facts.watchers_missing,
+                old_lists: facts.old_lists,
+            }),
         }
         .with_true_headline()
     }
@@ -135,24 +171,66 @@ impl Examination {
         Self { unread, ..self }.with_true_headline()
     }
 
+    /// Returns the report as one that was made because no judge has answered.
+    pub fn instead_of_judges(mut self) -> Self {
+        if let Extent::Here(here) = &mut self.extent {
+            here.instead_of_judges = true;
+        }
+        self
+    }
+
     /// Corrects the headline: it knows only the judged reports, not the missing ones.
     fn with_true_headline(mut self) -> Self {
-        let parts = [
-            (self.missing.len(), "node", "without a whole report"),
-            (self.unanswered.len(), "agent", "asked in vain"),
-            (self.unread.len(), "part", "of the input not read"),
-        ];
-        if self.outcome() == Outcome::Unknown && self.links > 0 {
-            let parts = parts.iter().filter(|(number, ..)| *number > 0);
-            let parts: Vec<String> = parts.map(|(number, of, what)| format!("{} {what}", count(*number, of))).collect();
+        if self.outcome() == Outcome::Unknown && self.is_measured() {
+            let parts = self.not_judged().into_iter().filter(|(number, ..)| *number > 0);
+            let parts: Vec<String> = parts.map(|(number, of, what)| format!("{} {what}", count(number, of))).collect();
             self.headline = format!("nothing found, but not all was judged: {}", parts.join(", "));
         }
         self
     }
 
+    /// Returns the numbers of what was not judged, with words for each.
+    fn not_judged(&self) -> [(usize, &'static str, &'static str); 4] {
+        let (missing_not_listed, not_gathered, unanswered) = match &self.extent {
+            Extent::Judges(judged) => (judged.missing_not_listed, judged.not_gathered, 0),
+            // An agent collects a part of a large mesh.
+            Extent::Here(_) => (0, 0, self.unanswered.len()),
+        };
+        [
+            (self.missing.len().saturating_add(missing_not_listed), "node", "without a whole report"),
+            (not_gathered, "node", "not asked"),
+            (unanswered, "agent", "asked in vain"),
+            (self.unread.len(), "part", "of the input not read"),
+        ]
+    }
+
+    /// Whether there is at least one link.
+    const fn is_measured(&self) -> bool {
+        match &self.extent {
+            Extent::Judges(judged) => judged.nodes > 1,
+            Extent::Here(here) => here.links > 0,
+        }
+    }
+
+    /// Whether the judges of the mesh have judged.
+    pub const fn is_by_judges(&self) -> bool {
+        matches!(self.extent, Extent::Judges(_))
+    }
+
+    /// Returns the number of reports that `doctor` has judged.
+    pub const fn rows(&self) -> usize {
+        match &self.extent {
+            Extent::Judges(_) => 0,
+            Extent::Here(here) => here.rows,
+        }
+    }
+
     /// Whether reports or pairs exceeded the limits.
     pub const fn is_cut(&self) -> bool {
-        self.not_kept > 0
+        match &self.extent {
+            Extent::Judges(_) => false,
+            Extent::Here(here) => here.not_kept > 0,
+        }
     }
 
     /// Returns the outcome of the examination.
@@ -160,8 +238,8 @@ impl Examination {
         if self.state != State::Well {
             return Outcome::Found;
         }
-        let is_whole = self.missing.is_empty() && self.unanswered.is_empty() && self.unread.is_empty();
-        if is_whole && self.links > 0 { Outcome::Well } else { Outcome::Unknown }
+        let is_whole = self.not_judged().iter().all(|(number, ..)| *number == 0);
+        if is_whole && self.is_measured() { Outcome::Well } else { Outcome::Unknown }
     }
 
     /// Returns the nodes without a complete report that no verdict mentions.
@@ -180,28 +258,19 @@ impl Examination {
         printable(&self.headline)
     }
 
-    /// Returns one line that says how much was judged.
+    /// Returns one line that says how much was judged, and by which judges.
     pub fn extent(&self) -> String {
-        // Writing to memory cannot fail.
-        let mut text = format!("Judged: {} of {} nodes, {} links", self.rows, self.members, self.links);
-        if self.networks.len() > 1 {
-            let _ = write!(text, " on the {} networks", self.networks.join(" and "));
+        match &self.extent {
+            Extent::Judges(judged) => judged.to_string(),
+            Extent::Here(here) => here.to_string(),
         }
-        text.push('.');
-        if let Some(watchers) = self.watchers {
-            let _ = write!(text, " Each node is watched by {} at least", count_of(watchers, "other"));
-            if self.watchers_missing > 0 {
-                let _ = write!(text, "; {} should be by more", count(self.watchers_missing, "node"));
-            }
-            text.push('.');
+    }
+
+    fn old_lists(&self) -> &[OldList] {
+        match &self.extent {
+            Extent::Judges(_) => &[],
+            Extent::Here(here) => &here.old_lists,
         }
-        if self.not_gathered > 0 {
-            let _ = write!(text, " Not asked for: {}.", count(self.not_gathered, "report"));
-        }
-        if self.not_kept > 0 {
-            let _ = write!(text, " Did not fit: {}.", count(self.not_kept, "report or link"));
-        }
-        text
     }
 
     /// Formats the report as one object on one line.
@@ -236,7 +305,7 @@ impl Examination {
             let head = if place == 0 { "\nMissing:\n" } else { "" };
             let _ = writeln!(text, "{head}    {}: {}", printable(node), printable(error));
         }
-        for (place, OldList { node, age_seconds }) in self.old_lists.iter().enumerate() {
+        for (place, OldList { node, age_seconds }) in self.old_lists().iter().enumerate() {
             let head = if place == 0 {
                 "\nOld peer lists, which lack nodes that joined and have nodes that left since:\n"
             } else {
@@ -250,8 +319,42 @@ impl Examination {
     }
 }
 
-fn count(number: usize, of: &str) -> String {
+impl fmt::Display for JudgedHere {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "Judged: {} of {} nodes, {} links", self.rows, self.members, self.links)?;
+        if self.networks.len() > 1 {
+            write!(out, " on the {} networks", self.networks.join(" and "))?;
+        }
+        out.write_str(".")?;
+        if let Some(watchers) = self.watchers {
+            write!(out, " Each node is watched by {} at least", count_of(watchers, "other"))?;
+            if self.watchers_missing > 0 {
+                write!(out, "; {} should be by more", count(self.watchers_missing, "node"))?;
+            }
+            out.write_str(".")?;
+        }
+        if self.not_gathered > 0 {
+            write!(out, " Not asked for: {}.", count(self.not_gathered, "report"))?;
+        }
+        if self.not_kept > 0 {
+            write!(out, " Did not fit: {}.", count(self.not_kept, "report or link"))?;
+        }
+        if self.instead_of_judges {
+            out.write_str(" No judge has answered, so doctor has judged itself.")?;
+        }
+        Ok(())
+    }
+}
+
+/// Formats a number with its noun, which is in the plural unless the number is 1.
+pub fn count(number: usize, of: &str) -> String {
     count_of(number as u64, of)
+}
+
+/// Formats the number of judges and their names, separated by commas.
+pub fn joined(judges: &[Judge]) -> String {
+    let names: Vec<_> = judges.iter().map(|judge| printable(&judge.node)).collect();
+    format!("{}: {}", count(judges.len(), "judge"), names.join(", "))
 }
 
 fn count_of(number: u64, of: &str) -> String {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::output::{Examination, finding, stamp, tint, title};
 use super::{DoctorError, Outcome, examine, file};
 use crate::allocator;
-use crate::config::{DoctorSettings, Reports};
+use crate::config::{DoctorSettings, Verdicts};
 use crate::fleet::{FleetError, system};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::Verdict;
@@ -34,19 +34,20 @@ const READER_TIME: Duration = Duration::from_secs(1);
 /// A signal handler, standard output, or a file that cannot be read again.
 pub async fn run(
     settings: &DoctorSettings,
+    verdicts: &Verdicts,
     domains: Option<&DomainsFile>,
     interval: Duration,
 ) -> Result<Outcome, DoctorError> {
     let mut stop = StopOrEof::new(settings.until_eof).map_err(system("handle signals"))?;
     allocator::mark_baseline();
-    if let Reports::Read(file) = &settings.reports {
+    if let Verdicts::Read(file) = verdicts {
         file::expect_lasting(file)?;
     }
     let (mut watched, mut outcome) = (Watched::default(), Outcome::Unknown);
     loop {
         let next = Instant::now() + interval;
         let result = tokio::select! {
-            result = examine(&settings.reports, domains) => result,
+            result = examine(verdicts, domains) => result,
             () = stop.asked() => return Ok(outcome),
         };
         outcome = result.as_ref().map_or(Outcome::Unknown, Examination::outcome);
@@ -108,6 +109,7 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Watched {
     outcome: Option<Outcome>,
+    is_by_judges: bool,
     entries: BTreeMap<Key, Entry>,
     /// The reason why the last examination failed.
     failed: Option<String>,
@@ -117,8 +119,9 @@ struct Watched {
 #[derive(Debug)]
 struct Changes {
     unix_seconds: u64,
-    /// Whether this is the first examination. It then also says how much was judged.
-    is_first: bool,
+    /// Whether it also says how much was judged. The first examination does, and the first one by
+    /// judges or without them.
+    says_extent: bool,
     result: Result<Examination, String>,
     new: Vec<Entry>,
     changed: Vec<Entry>,
@@ -137,7 +140,7 @@ impl Watched {
                 let is_change = failed_before.is_none_or(|before| before != error);
                 return is_change.then(|| Changes {
                     unix_seconds,
-                    is_first: false,
+                    says_extent: false,
                     result: Err(error),
                     new: Vec::new(),
                     changed: Vec::new(),
@@ -146,6 +149,8 @@ impl Watched {
             }
         };
         let outcome = self.outcome.replace(examination.outcome());
+        let was_by_judges = std::mem::replace(&mut self.is_by_judges, examination.is_by_judges());
+        let says_extent = is_first || was_by_judges != self.is_by_judges;
         let entries = entries(&examination);
         let before = std::mem::replace(&mut self.entries, entries);
         let (mut new, mut changed) = (Vec::new(), Vec::new());
@@ -159,8 +164,8 @@ impl Watched {
         let over: Vec<Entry> =
             before.into_iter().filter(|(key, _)| !self.entries.contains_key(key)).map(|(_, entry)| entry).collect();
         let is_same = new.is_empty() && changed.is_empty() && over.is_empty() && outcome == self.outcome;
-        let is_change = is_first || failed_before.is_some() || !is_same;
-        is_change.then_some(Changes { unix_seconds, is_first, result: Ok(examination), new, changed, over })
+        let is_change = says_extent || failed_before.is_some() || !is_same;
+        is_change.then_some(Changes { unix_seconds, says_extent, result: Ok(examination), new, changed, over })
     }
 }
 
@@ -191,7 +196,8 @@ fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
     for missing in examination.without_verdict() {
         unjudged(format!("report of {}", printable(&missing.node)), &missing.error);
     }
-    for agent in &examination.unanswered {
+    // The judges have judged the nodes of these agents.
+    for agent in examination.unanswered.iter().filter(|_| !examination.is_by_judges()) {
         unjudged(agent.url.clone(), &agent.error);
     }
     for unread in &examination.unread {
@@ -224,7 +230,7 @@ impl Changes {
         for entry in &self.over {
             let _ = writeln!(text, "  - {}", terminal.paint(Tint::Good, &entry.title));
         }
-        if self.is_first {
+        if self.says_extent {
             let _ = writeln!(text, "  {}", examination.extent());
         }
         text

@@ -17,6 +17,6 @@ pub mod split;
 mod times;
 pub mod verdicts;
 
-pub use judge::JudgeTimes;
+pub use judge::{JUDGES, JudgeTimes};
 pub use routes::MeshRoutes;
 pub use times::Times;

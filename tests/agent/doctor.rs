@@ -1,4 +1,4 @@
-//! `kube-canary doctor`: its verdicts over meshes that a server of the test serves.
+//! `kube-canary doctor`: its verdicts over meshes of servers that know of no judges.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -22,12 +22,13 @@ impl Routes for Documents {
 
 /// Starts a server of this mesh, and returns it with its URL.
 pub fn serve(mesh: String) -> (Server, String) {
-    serve_at("/api/v1/mesh", mesh)
+    serve_at([("/api/v1/mesh", mesh)])
 }
 
-fn serve_at(path: &'static str, document: String) -> (Server, String) {
+/// Starts a server of these documents, and returns it with its URL. It has no others.
+pub fn serve_at<const N: usize>(documents: [(&'static str, String); N]) -> (Server, String) {
     let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
-    let server = bound.start(1, Arc::new(Documents(BTreeMap::from([(path, document)])))).expect("a server");
+    let server = bound.start(1, Arc::new(Documents(BTreeMap::from(documents)))).expect("a server");
     let url = format!("http://{}", server.local_addr());
     (server, url)
 }
@@ -74,7 +75,7 @@ pub fn into_n4(_: &str, peer: &str) -> u64 {
 #[test]
 fn a_mesh_without_faults_is_well_and_0() {
     let (_server, url) = serve(mesh(&NODES, none, &json!([])));
-    let (code, text, log) = Run::of(&["doctor", "--url", &url]);
+    let (code, text, log) = Run::of(&["doctor", "--collect", "--url", &url]);
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
     assert!(text.ends_with("\nJudged: 5 of 5 nodes, 20 links.\n"), "{text}");
     // The same report twice: it counts once.
@@ -239,7 +240,7 @@ fn the_past_is_that_of_the_first_agent_that_answers() {
     let past = json!({"judges": [{"node": "n1", "age_seconds": 3.0}, {"node": "n2", "age_seconds": 4.0}],
         "verdicts": [{"id": "1", "kind": "link", "subject": "a->b", "direction": "out", "network": "pod",
             "confidence": "certain", "evidence": "loses 9 %", "since_unix_seconds": begun, "ended_unix_seconds": begun + 60}]});
-    let (_server, url) = serve_at("/api/v1/history", past.to_string());
+    let (_server, url) = serve_at([("/api/v1/history", past.to_string())]);
     let (_without, other) = serve(mesh(&NODES, |_, _| 0, &json!([])));
     let (code, text, log) = Run::of(&["doctor", "--history", "--url", &closed_url(), "--url", &other, "--url", &url]);
     assert_eq!(code, Some(0), "{log}");

@@ -8,6 +8,7 @@ mod clients;
 mod common;
 mod demo;
 mod doctor;
+mod doctor_judges;
 mod doctor_rows;
 mod fleet;
 mod golden;

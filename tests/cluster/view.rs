@@ -59,7 +59,8 @@ pub fn doctor(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTreeSet
 /// If it fails, or if a report is missing. An agent that the machine delays for
 /// two seconds is missing.
 pub fn doctor_in_pod(cluster: &Cluster, pod: &Pod) -> Result<BTreeSet<Finding>, String> {
-    let output = cluster.in_pod_output(&pod.name, &[PROGRAM, "doctor", "--url", "http://127.0.0.1", "--json"])?;
+    let output =
+        cluster.in_pod_output(&pod.name, &[PROGRAM, "doctor", "--collect", "--url", "http://127.0.0.1", "--json"])?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let document: Value = serde_json::from_str(&said)
         .map_err(|error| format!("{error}: {said}{}", String::from_utf8_lossy(&output.stderr)))?;

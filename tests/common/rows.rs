@@ -82,7 +82,7 @@ pub fn losses_by_doctor(rows: &[Value], command: &mut Command, listener: TcpList
         let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
         stream.write_all((head + &body).as_bytes()).expect("the client reads");
     });
-    let output = command.args(["doctor", "--json", "--url", &url]).stderr(Stdio::inherit()).output();
+    let output = command.args(["doctor", "--collect", "--json", "--url", &url]).stderr(Stdio::inherit()).output();
     let output = output.expect("it runs");
     let text = String::from_utf8(output.stdout).expect("text");
     let report: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));

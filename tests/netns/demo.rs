@@ -59,7 +59,8 @@ impl Demo {
 
 fn doctor(namespace: &Namespace) -> Result<Value, String> {
     let mut command: Command = namespace.command(PROGRAM);
-    let output = command.args(["doctor", "--json", "--url", "http://127.0.0.2:9877"]).output().expect("it starts");
+    let output = command.args(["doctor", "--collect", "--json", "--url", "http://127.0.0.2:9877"]).output();
+    let output = output.expect("it starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {said}"))
 }

@@ -40,7 +40,7 @@ use tokio::time::sleep;
 
 use self::document::{Held, Said};
 use self::nodes::{NodesBody, Relay};
-use self::role::{Change, JUDGES, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
+use self::role::{Change, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
 use super::times::Times;
@@ -54,6 +54,7 @@ use crate::units::Nanos;
 
 pub use document::{Overview, PATH};
 pub use nodes::{Nodes, PATH as NODES_PATH};
+pub use role::JUDGES;
 pub use times::JudgeTimes;
 
 /// The result of a collection that was judged.
