@@ -46,7 +46,7 @@ pub struct DoctorSettings {
     pub colours: Colours,
 }
 
-/// What `doctor` prints.
+/// Says what `doctor` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shows {
     /// What is wrong now.

@@ -4,12 +4,12 @@
 //! the next one if it fails, or if it has not answered within a second. A dead agent costs that
 //! second, however long its connection would take.
 //!
-//! Judges keep no traces. If a verdict may have some, a few agents are asked for their own. More are
-//! asked only if the operator wants it (`--collect`).
+//! Judges keep no traces. If a verdict may have some, a few agents are asked for their own. All are
+//! asked only with `--collect`.
 //!
-//! The traps: an agent that finds no judge collects and judges itself, and says so. Many must not be
-//! asked then, because each would collect from all others. An agent is trusted no further than a
-//! judge: what it answers is bounded, and is printed without control characters.
+//! The traps: an agent that finds no judge collects and judges itself, and says so. Many must not
+//! be asked then, because each would collect from all others. An agent is trusted no further than
+//! a judge: what it answers is bounded, and is printed without control characters.
 
 use std::fmt;
 use std::time::Duration;
@@ -154,8 +154,8 @@ async fn of_agent(agent: &AgentUrl) -> Result<Document, AskError> {
 }
 
 impl Agreed {
-    /// Asks these agents for their traces, if they are few, and if a verdict may have any. What does
-    /// not answer in time is left out.
+    /// Asks these agents for their traces, if they are few, and if a verdict may have any. Agents
+    /// that do not answer in time are left out.
     pub async fn with_traces(mut self, agents: &[AgentUrl]) -> Self {
         if !self.verdicts.iter().any(|verdict| verdict.is_loss) {
             return self;
@@ -178,8 +178,8 @@ impl Document {
     fn agreed(self, unanswered: Vec<Unanswered>) -> Agreed {
         let Self { judges, nodes, missing, missing_not_listed, not_gathered, headline, state, verdicts } = self;
         let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
-        // The answer does not tell losses from delays. Paths are traced that lose or have changed, so
-        // a trace may explain either.
+        // The answer does not tell losses from delays. Paths are traced that lose or have changed,
+        // so a trace may explain either.
         let of_network = |verdict: Verdict| Verdict { is_loss: verdict.kind < Kind::AgentStarved, ..verdict };
         Agreed {
             judged: Judged { judges, age_seconds, nodes, missing_not_listed, not_gathered, tracing: None },

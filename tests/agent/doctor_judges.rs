@@ -208,7 +208,7 @@ impl Routes for Changing {
 }
 
 #[test]
-fn a_watch_prints_what_the_judges_find_and_who_has_judged_if_that_changes() {
+fn a_watch_prints_what_the_judges_find_and_the_extent_when_they_no_longer_answer() {
     let now = Arc::new(Changing::default());
     let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
     let server = bound.start(1, now.clone()).expect("a server");
