@@ -1,29 +1,63 @@
-//! What a source reports about itself, as the verdicts keep it.
+//! What a source reports about itself, as the verdicts keep it: 48 bytes.
 
 use crate::report::Source;
 
-/// What a source reports about its last minute. A value is `None` if an older agent does not report
-/// it. `f32` is exact for counts up to 16 million.
+/// A number that an older agent may not report: 4 bytes, half of an `Option`. It is exact for counts
+/// up to 16 million.
+#[derive(Clone, Copy, Debug)]
+pub struct Known(f32);
+
+impl Known {
+    /// It is not reported.
+    pub const NONE: Self = Self(f32::NAN);
+
+    /// Makes a number that is reported.
+    pub const fn new(value: f32) -> Self {
+        Self(value)
+    }
+
+    fn of(value: Option<f64>) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "what is out of range is infinite")]
+        value.map_or(Self::NONE, |value| Self(value as f32))
+    }
+
+    fn of_count(value: Option<u64>) -> Self {
+        value.map_or(Self::NONE, |value| Self(value as f32))
+    }
+
+    /// Returns the number; `None` if it is not reported.
+    pub fn get(self) -> Option<f32> {
+        (!self.0.is_nan()).then_some(self.0)
+    }
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+/// What a source reports about its last minute.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
     /// Time between two probes of one peer.
-    pub interval_seconds: Option<f32>,
+    pub interval_seconds: Known,
     /// Time that the source's own counters cover.
-    pub seconds: Option<f32>,
+    pub seconds: Known,
     /// Echo requests counted by the kernel in the source's network namespace.
-    pub echo_requests_received: Option<f32>,
+    pub echo_requests_received: Known,
     /// 99th percentile of how late probes were sent.
-    pub send_lag_p99_seconds: Option<f32>,
+    pub send_lag_p99_seconds: Known,
     /// 99th percentile of how late replies were read.
-    pub read_delay_p99_seconds: Option<f32>,
+    pub read_delay_p99_seconds: Known,
     /// Probes not sent because the agent was stopped for longer than an interval.
-    pub probes_skipped: Option<f32>,
+    pub probes_skipped: Known,
     /// Packets dropped because the socket's queue was full.
-    pub receive_queue_drops: Option<f32>,
+    pub receive_queue_drops: Known,
     /// How long the probe thread waited for a CPU.
-    pub run_delay_seconds: Option<f32>,
+    pub run_delay_seconds: Known,
     /// Time since which the source has answered UDP and TCP probes without a gap.
-    pub listening_seconds: Option<f32>,
+    pub listening_seconds: Known,
     /// Time that the cells cover, in seconds.
     pub cells_seconds: f32,
     /// Number of probes sent in that time.
@@ -34,20 +68,17 @@ pub struct Facts {
 
 impl Facts {
     pub(super) fn of(source: &Source<'_>) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "what is out of range is infinite")]
-        let real = |value: Option<f64>| value.map(|value| value as f32);
-        let count = |value: Option<u64>| value.map(|value| value as f32);
         let recent = &source.recent;
         Self {
-            interval_seconds: real(source.interval_seconds),
-            seconds: real(recent.seconds),
-            echo_requests_received: count(recent.echo_requests_received),
-            send_lag_p99_seconds: real(recent.send_lag_p99_seconds),
-            read_delay_p99_seconds: real(recent.read_delay_p99_seconds),
-            probes_skipped: count(recent.probes_skipped),
-            receive_queue_drops: count(recent.receive_queue_drops),
-            run_delay_seconds: real(recent.run_delay_seconds),
-            listening_seconds: real(source.listening_seconds),
+            interval_seconds: Known::of(source.interval_seconds),
+            seconds: Known::of(recent.seconds),
+            echo_requests_received: Known::of_count(recent.echo_requests_received),
+            send_lag_p99_seconds: Known::of(recent.send_lag_p99_seconds),
+            read_delay_p99_seconds: Known::of(recent.read_delay_p99_seconds),
+            probes_skipped: Known::of_count(recent.probes_skipped),
+            receive_queue_drops: Known::of_count(recent.receive_queue_drops),
+            run_delay_seconds: Known::of(recent.run_delay_seconds),
+            listening_seconds: Known::of(source.listening_seconds),
             cells_seconds: 0.0,
             sent: 0,
             members: source.members.map_or(0, |members| u32::try_from(members).unwrap_or(u32::MAX)),
@@ -57,6 +88,6 @@ impl Facts {
     /// Returns the time that the counters cover, in seconds. If the source does not report it, it
     /// is the time of the cells.
     pub fn covered_seconds(&self) -> f32 {
-        self.seconds.filter(|seconds| *seconds > 0.0).unwrap_or(self.cells_seconds)
+        self.seconds.get().filter(|seconds| *seconds > 0.0).unwrap_or(self.cells_seconds)
     }
 }

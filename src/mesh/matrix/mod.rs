@@ -24,7 +24,7 @@ mod silence;
 
 pub use bounds::{Bounds, NotKept};
 pub use cell::{Cell, Layer, rtt_us};
-pub use facts::Facts;
+pub use facts::{Facts, Known};
 pub use lasting::Lasting;
 pub use links::{Hole, LosingFlows, Ways};
 pub use node::{Node, Presence};
@@ -69,7 +69,7 @@ pub struct Row {
     read: i16,
 }
 
-const _: () = assert!(size_of::<Row>() <= 104);
+const _: () = assert!(size_of::<Row>() <= 68);
 
 impl Row {
     const fn range(&self) -> Range<usize> {

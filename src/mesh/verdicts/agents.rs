@@ -30,27 +30,31 @@ const INTERVAL_SECONDS: f32 = 1.0;
 
 /// Returns in words what an agent lacks. Empty if it lacks nothing.
 pub fn symptoms(facts: &Facts) -> String {
-    let interval = facts.interval_seconds.filter(|seconds| *seconds > 0.0).unwrap_or(INTERVAL_SECONDS);
+    let interval = facts.interval_seconds.get().filter(|seconds| *seconds > 0.0).unwrap_or(INTERVAL_SECONDS);
     let late = (interval * LAG_SHARE).max(LAG_MIN_SECONDS);
     let (seconds, sent) = (facts.covered_seconds(), facts.sent as f32);
     let mut symptoms: Vec<String> = Vec::new();
-    if let Some(lag) = facts.send_lag_p99_seconds.filter(|lag| *lag >= late) {
+    if let Some(lag) = facts.send_lag_p99_seconds.get().filter(|lag| *lag >= late) {
         symptoms.push(format!("it sends {:.0} ms late (99th percentile)", lag * 1e3));
     }
-    if let Some(delay) = facts.read_delay_p99_seconds.filter(|delay| *delay >= late.max(READ_DELAY_MIN_SECONDS)) {
+    if let Some(delay) = facts.read_delay_p99_seconds.get().filter(|delay| *delay >= late.max(READ_DELAY_MIN_SECONDS)) {
         symptoms.push(format!("it reads replies {:.0} ms late (99th percentile)", delay * 1e3));
     }
-    if let Some(delay) = facts.run_delay_seconds.filter(|delay| seconds > 0.0 && *delay >= seconds * RUN_DELAY_SHARE) {
+    if let Some(delay) =
+        facts.run_delay_seconds.get().filter(|delay| seconds > 0.0 && *delay >= seconds * RUN_DELAY_SHARE)
+    {
         symptoms.push(format!("it waited {delay:.1} s of {seconds:.0} s for a CPU"));
     }
     let many = |skipped: f32| {
         let all = skipped + sent;
         skipped > all * SKIPPED_SHARE && skipped >= all * interval * SKIPPED_TURNS_MIN / seconds.max(interval)
     };
-    if let Some(skipped) = facts.probes_skipped.filter(|skipped| many(*skipped)) {
+    if let Some(skipped) = facts.probes_skipped.get().filter(|skipped| many(*skipped)) {
         symptoms.push(format!("it skipped {skipped:.0} probes of {:.0}", sent + skipped));
     }
-    if let Some(drops) = facts.receive_queue_drops.filter(|drops| *drops >= DROPS_MIN && *drops > sent * DROPS_SHARE) {
+    if let Some(drops) =
+        facts.receive_queue_drops.get().filter(|drops| *drops >= DROPS_MIN && *drops > sent * DROPS_SHARE)
+    {
         symptoms.push(format!("its socket dropped {drops:.0} packets unread"));
     }
     symptoms.join(", ")
@@ -93,17 +97,18 @@ pub fn standings(matrix: &Matrix) -> Vec<Standing> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mesh::matrix::Known;
 
     const FACTS: Facts = Facts {
-        interval_seconds: Some(1.0),
-        seconds: Some(60.0),
-        echo_requests_received: None,
-        send_lag_p99_seconds: None,
-        read_delay_p99_seconds: None,
-        probes_skipped: None,
-        receive_queue_drops: None,
-        run_delay_seconds: None,
-        listening_seconds: None,
+        interval_seconds: Known::new(1.0),
+        seconds: Known::new(60.0),
+        echo_requests_received: Known::NONE,
+        send_lag_p99_seconds: Known::NONE,
+        read_delay_p99_seconds: Known::NONE,
+        probes_skipped: Known::NONE,
+        receive_queue_drops: Known::NONE,
+        run_delay_seconds: Known::NONE,
+        listening_seconds: Known::NONE,
         cells_seconds: 60.0,
         sent: 600,
         members: 0,
@@ -112,11 +117,11 @@ mod tests {
     #[test]
     fn an_agent_in_time_has_no_symptoms_and_an_older_one_says_nothing() {
         let fine = Facts {
-            send_lag_p99_seconds: Some(0.049),
-            read_delay_p99_seconds: Some(0.25),
-            probes_skipped: Some(6.0),
-            receive_queue_drops: Some(2.0),
-            run_delay_seconds: Some(5.9),
+            send_lag_p99_seconds: Known::new(0.049),
+            read_delay_p99_seconds: Known::new(0.25),
+            probes_skipped: Known::new(6.0),
+            receive_queue_drops: Known::new(2.0),
+            run_delay_seconds: Known::new(5.9),
             ..FACTS
         };
         assert_eq!([fine, FACTS, Facts::default()].map(|facts| symptoms(&facts)), ["", "", ""]);
@@ -125,23 +130,26 @@ mod tests {
     #[test]
     fn one_stall_of_an_agent_of_few_peers_is_no_lack_of_time() {
         // Two of 60 turns are skipped, with two peers: 3 % of the probes.
-        let stalled = Facts { probes_skipped: Some(4.0), sent: 116, ..FACTS };
+        let stalled = Facts { probes_skipped: Known::new(4.0), sent: 116, ..FACTS };
         assert_eq!(symptoms(&stalled), "");
-        assert_eq!(symptoms(&Facts { probes_skipped: Some(6.0), sent: 114, ..FACTS }), "it skipped 6 probes of 120");
+        assert_eq!(
+            symptoms(&Facts { probes_skipped: Known::new(6.0), sent: 114, ..FACTS }),
+            "it skipped 6 probes of 120"
+        );
         // With many turns, the share decides: 3,000 turns of 20 ms.
-        let quick = Facts { interval_seconds: Some(0.02), sent: 5_950, ..FACTS };
-        assert_eq!(symptoms(&Facts { probes_skipped: Some(50.0), ..quick }), "");
-        assert_eq!(symptoms(&Facts { probes_skipped: Some(62.0), ..quick }), "it skipped 62 probes of 6012");
+        let quick = Facts { interval_seconds: Known::new(0.02), sent: 5_950, ..FACTS };
+        assert_eq!(symptoms(&Facts { probes_skipped: Known::new(50.0), ..quick }), "");
+        assert_eq!(symptoms(&Facts { probes_skipped: Known::new(62.0), ..quick }), "it skipped 62 probes of 6012");
     }
 
     #[test]
     fn each_symptom_is_named_with_its_figure() {
         for (facts, expected) in [
-            (Facts { send_lag_p99_seconds: Some(0.25), ..FACTS }, "it sends 250 ms late"),
-            (Facts { read_delay_p99_seconds: Some(0.4), ..FACTS }, "reads replies 400 ms late"),
-            (Facts { probes_skipped: Some(30.0), sent: 570, ..FACTS }, "skipped 30 probes of 600"),
-            (Facts { receive_queue_drops: Some(4.0), ..FACTS }, "dropped 4 packets"),
-            (Facts { run_delay_seconds: Some(6.0), ..FACTS }, "6.0 s of 60 s"),
+            (Facts { send_lag_p99_seconds: Known::new(0.25), ..FACTS }, "it sends 250 ms late"),
+            (Facts { read_delay_p99_seconds: Known::new(0.4), ..FACTS }, "reads replies 400 ms late"),
+            (Facts { probes_skipped: Known::new(30.0), sent: 570, ..FACTS }, "skipped 30 probes of 600"),
+            (Facts { receive_queue_drops: Known::new(4.0), ..FACTS }, "dropped 4 packets"),
+            (Facts { run_delay_seconds: Known::new(6.0), ..FACTS }, "6.0 s of 60 s"),
         ] {
             let found = symptoms(&facts);
             assert!(found.contains(expected), "{found}");

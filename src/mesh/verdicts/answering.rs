@@ -99,7 +99,7 @@ impl Answering {
                 Agent { listening_seconds: Some(0.0), ..window(matrix, node) }
             }
             (Some(row), _) => Agent {
-                listening_seconds: Some(row.facts.listening_seconds.unwrap_or(0.0)),
+                listening_seconds: Some(row.facts.listening_seconds.get().unwrap_or(0.0)),
                 layers: row.layers,
                 ..window(matrix, node)
             },

@@ -146,7 +146,7 @@ impl Count {
     fn of(matrix: &Matrix, node: u16) -> Option<Self> {
         let (it, row) = (matrix.get(node), matrix.row(node)?);
         let seconds = f64::from(row.facts.covered_seconds());
-        let received = f64::from(row.facts.echo_requests_received?);
+        let received = f64::from(row.facts.echo_requests_received.get()?);
         let sent = f64::from(it.probes_per_second) * seconds;
         let error = ERROR_PER_SOURCE * f64::from(it.aimed).sqrt();
         let count = Self { sent, received, error, seconds };
