@@ -521,7 +521,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_judge_asks_at_an_even_pace_and_makes_up_for_short_delays_alone() {
         let queue = RefCell::new(Queue::of_members(&Directory::default(), "me", 9, &Silent::default()));
-        let (until, pause) = (Instant::now() + Duration::from_secs(60), Duration::from_micros(2_500));
+        let (until, pause) = (Instant::now() + Duration::from_mins(1), Duration::from_micros(2_500));
         let mut openings = Openings::new(&queue, until, Times::default(), Some(pause));
         let mut cx = Context::from_waker(Waker::noop());
         let mut begun = |openings: &mut Openings<'_>| (0..1_000).take_while(|_| openings.is_time(&mut cx)).count();
@@ -535,7 +535,7 @@ mod tests {
         assert_eq!(count, 120);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(begun(&mut openings), JUDGE_REQUESTS_MAX + 2);
-        tokio::time::advance(Duration::from_secs(60)).await;
+        tokio::time::advance(Duration::from_mins(1)).await;
         assert_eq!(begun(&mut openings), 0, "the collection is over");
     }
 }

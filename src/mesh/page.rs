@@ -99,7 +99,7 @@ impl Render for PageBody {
 mod tests {
     use super::*;
 
-    const DOCS: &str = "https://github.com/kube-canary/kube-canary/blob/main/docs/";
+    const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/");
 
     fn document() -> &'static str {
         std::str::from_utf8(&BYTES).expect("UTF-8")

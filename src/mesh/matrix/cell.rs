@@ -208,7 +208,7 @@ impl Cell {
     }
 
     /// Whether another cell can stand for this one.
-    const fn is_plain(&self) -> bool {
+    const fn is_plain(self) -> bool {
         self.lost() == 0 && self.since().is_none() && !self.is_refused() && !self.is_joint()
     }
 
