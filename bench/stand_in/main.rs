@@ -51,6 +51,12 @@ struct Mesh {
     bytes: Cell<u64>,
 }
 
+/// Returns the whole part of a positive number.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "Unix times and counts")]
+const fn whole(number: f64) -> u64 {
+    number as u64
+}
+
 fn now() -> f64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
 }
@@ -83,9 +89,9 @@ impl Mesh {
         let (mut lost_in_row, mut answered_since, mut there) = (0, 0, 0);
         let fault = self.fault(source, peer);
         // The probes of the window, each with an outcome of its own.
-        let first = ((now - window) / interval).ceil() as u64;
-        let last = ((now - LOST_AFTER) / interval).floor() as u64;
-        for probe in first..=last {
+        let first = whole(((now - window) / interval).ceil());
+        let end = whole((now - LOST_AFTER) / interval);
+        for probe in first..=end {
             sent += 1;
             let seed = (source as u64) << 40 ^ (peer as u64) << 20 ^ (protocol as u64) << 60 ^ probe;
             let drawn = (mixed(seed) >> 11) as f64 / (1_u64 << 53) as f64;
@@ -94,7 +100,7 @@ impl Mesh {
                 lost += 1;
                 lost_in_row = if answered_since > 0 { 1 } else { lost_in_row + 1 };
                 answered_since = 0;
-                there += u32::from(mixed(seed ^ 1) % 2 == 0);
+                there += u32::from(mixed(seed ^ 1).is_multiple_of(2));
             } else if lost > 0 {
                 answered_since += 1;
             }
@@ -113,7 +119,7 @@ impl Mesh {
             rtt_p50_seconds: Some(rtt),
             ..RecentPeer::default()
         };
-        let begun = fault.filter(|_| lost > 0).map(|(_, since)| since as u64);
+        let begun = fault.filter(|_| lost > 0).map(|(_, since)| whole(since));
         Peer {
             protocol,
             since_unix_seconds: begun,
@@ -144,7 +150,7 @@ impl Mesh {
             },
             ..Source::default()
         };
-        let mut writer = Writer::new(&source, name_in_reports(name), now as u64);
+        let mut writer = Writer::new(&source, name_in_reports(name), whole(now));
         for peer in peers {
             let hash = name_in_reports(&self.nodes[*peer].name);
             self.protocols.iter().for_each(|protocol| writer.peer(hash, &self.peer(node, *peer, *protocol, now)));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
@@ -23,8 +23,6 @@ const PATIENCE: Duration = Duration::from_mins(10);
 pub enum Collection {
     /// Every byte of this text.
     Whole(Arc<str>),
-    /// Up to this byte until [`Shared::release`], then the rest.
-    Held(Arc<str>, usize),
     /// Up to this byte, then the connection ends.
     Broken(Arc<str>, usize),
     /// Status 503, with no document.
@@ -40,18 +38,10 @@ pub struct Shared {
     past: Mutex<Option<Vec<Value>>>,
     /// The figures of all nodes. Without them, no judge has any.
     figures: Mutex<Option<String>>,
-    hold: Mutex<Hold>,
     pub collections: AtomicUsize,
     hours: Mutex<Vec<String>>,
     layers: Vec<(&'static str, &'static str)>,
     test: ScopeNumber,
-}
-
-/// The condition that a held answer waits for.
-#[derive(Default)]
-struct Hold {
-    is_released: bool,
-    waits: Option<Waker>,
 }
 
 /// The server, until it is dropped.
@@ -65,11 +55,9 @@ pub struct Agent {
 struct Answers(Arc<Shared>);
 
 struct Body {
-    shared: Arc<Shared>,
     text: Arc<str>,
     sent: usize,
     end: usize,
-    held_at: usize,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,7 +79,6 @@ impl Agent {
             past: Mutex::new(Some(past.unwrap_or_default())),
             figures: Mutex::new(Some(json!({"rows": [], "worst": []}).to_string())),
             collection: Mutex::new(collection),
-            hold: Mutex::default(),
             collections: AtomicUsize::new(0),
             hours: Mutex::default(),
             layers: layers.to_vec(),
@@ -129,7 +116,7 @@ impl Agent {
 
 /// Returns what judges say of a mesh that is collected whole: the end of the document.
 fn said(collection: &Collection) -> Option<Value> {
-    let (Collection::Whole(text) | Collection::Held(text, _) | Collection::Broken(text, _)) = collection else {
+    let (Collection::Whole(text) | Collection::Broken(text, _)) = collection else {
         return None;
     };
     let end = text.lines().last()?.strip_prefix("],")?;
@@ -142,17 +129,6 @@ fn said(collection: &Collection) -> Option<Value> {
         verdict["id"] = format!("{} {}", verdict["kind"], verdict["subject"]).into();
     }
     Some(said)
-}
-
-impl Shared {
-    /// Lets the rest of a held answer be sent.
-    pub fn release(&self) {
-        let mut hold = lock(&self.hold);
-        hold.is_released = true;
-        if let Some(waker) = hold.waits.take() {
-            waker.wake();
-        }
-    }
 }
 
 impl Routes for Answers {
@@ -174,16 +150,16 @@ impl Routes for Answers {
             }
             "/api/v1/mesh" => {
                 self.0.collections.fetch_add(1, SeqCst);
-                let body = |text: Arc<str>, end: Option<usize>, held_at: Option<usize>| {
-                    let end = end.unwrap_or(text.len());
-                    let body =
-                        Body { shared: Arc::clone(&self.0), end, held_at: held_at.unwrap_or(end), text, sent: 0 };
-                    Reply::Live { content_type: JSON, body: Box::new(body) }
+                let body = |text: Arc<str>, end: usize| Reply::Live {
+                    content_type: JSON,
+                    body: Box::new(Body { text, sent: 0, end }),
                 };
                 match lock(&self.0.collection).clone() {
-                    Collection::Whole(text) => body(text, None, None),
-                    Collection::Held(text, at) => body(text, None, Some(at)),
-                    Collection::Broken(text, end) => body(text, Some(end), None),
+                    Collection::Whole(text) => {
+                        let end = text.len();
+                        body(text, end)
+                    }
+                    Collection::Broken(text, end) => body(text, end),
                     Collection::Busy => text(503, "another collection is running\n"),
                 }
             }
@@ -202,16 +178,8 @@ impl Routes for Answers {
 }
 
 impl Live for Body {
-    fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
-        if self.sent == self.held_at && self.held_at < self.end {
-            let mut hold = lock(&self.shared.hold);
-            if !hold.is_released {
-                hold.waits = Some(cx.waker().clone());
-                return Poll::Pending;
-            }
-            self.held_at = self.end;
-        }
-        let until = self.held_at.min(self.sent + FRAME_BYTES);
+    fn poll_render(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
+        let until = self.end.min(self.sent + FRAME_BYTES);
         out.extend_from_slice(&self.text.as_bytes()[self.sent..until]);
         self.sent = until;
         Poll::Ready(self.sent < self.end)
