@@ -358,8 +358,10 @@ impl<'a> Reader<'a> {
         let (echo_requests_received, probes_skipped, receive_queue_drops) = (count()?, count()?, count()?);
         let members = if flags & MEMBERS > 0 { Some(left.varint()?) } else { None };
         let (left_out, nodes) = (left.varint()?, left.varint()?);
-        // Of what all nodes have sent to one, such reports show a part, so its count says nothing.
-        let echo_requests_received = echo_requests_received.filter(|_| left_out == 0);
+        // These are counts over all peers, and would be compared with the probes of those that are
+        // there.
+        let [echo_requests_received, probes_skipped, receive_queue_drops] =
+            [echo_requests_received, probes_skipped, receive_queue_drops].map(|count| count.filter(|_| left_out == 0));
         let source = Source {
             node: Cow::Borrowed(node),
             zone: Cow::Borrowed(zone),
