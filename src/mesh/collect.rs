@@ -147,6 +147,8 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>)
     };
     let mut openings = Openings::new(&queue, until, times, silent.is_some().then_some(pause));
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
+        // An agent without a name in the list answers under its own.
+        collection.matrix.seek(&target.node);
         let done = match opened {
             Ok(Opened::Report(link, body)) => {
                 let mut row = pin!(collection.other(&target, (link, body), until));
