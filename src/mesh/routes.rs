@@ -177,8 +177,7 @@ impl Mesh {
         let out = rows.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let (fields, round, _) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
-            turn.is_of_large.set(round.nodes > SMALL_NODES_MAX);
+            let (fields, ..) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -296,8 +295,15 @@ impl Mesh {
             }
             sleep_until(until).await;
         }
-        let (begun, worked, is_of_large) = (Instant::now(), Cell::default(), Cell::default());
-        Some(Turn { mesh: Arc::clone(self), begun, worked, is_of_large, _permit: permit })
+        let (begun, worked) = (Instant::now(), Cell::default());
+        Some(Turn { mesh: Arc::clone(self), begun, worked, _permit: permit })
+    }
+
+    /// Whether the mesh is too large for frequent collections.
+    fn is_large(&self) -> bool {
+        let directory = self.app.view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = directory.nodes().iter().sum::<usize>() + 1;
+        listed.max(usize::try_from(directory.mesh().members).unwrap_or(usize::MAX)) > SMALL_NODES_MAX
     }
 
     /// Returns the hour of a pair that another agent probes. `peer` is as it appears in the path.
@@ -318,8 +324,6 @@ struct Turn {
     /// Time that the collection was running, without the time it waited for agents
     /// or for its reader.
     worked: Cell<Duration>,
-    /// Whether the mesh is too large for frequent collections.
-    is_of_large: Cell<bool>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -339,7 +343,8 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let pause = (self.worked.get() * COLLECTION_PAUSE_FACTOR).min(COLLECTION_PAUSE_MAX);
-        let rare = if self.is_of_large.get() { self.mesh.times.large } else { Duration::ZERO };
+        // Also if the reader went away before the end: the others were asked all the same.
+        let rare = if self.mesh.is_large() { self.mesh.times.large } else { Duration::ZERO };
         let until = (Instant::now() + pause).max(self.begun + rare);
         // This is set before the next turn begins, because the permit is dropped later.
         *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
