@@ -127,7 +127,8 @@ impl Examination {
     /// Judges everything that was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, facts) = reading.finish();
-        let Judgement { verdicts, headline, .. } = verdicts::judge_whole(&matrix);
+        let Judgement { found, headline, .. } = verdicts::judge_whole(&matrix);
+        let verdicts = found.verdicts;
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];

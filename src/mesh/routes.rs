@@ -272,14 +272,14 @@ impl Mesh {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
         let judgement = verdicts::judge_whole(&matrix);
-        let (overview, verdicts, not_listed) = Overview::of(judgement, (missing, missing_not_listed), further);
-        let fields = Fields { overview: &overview, verdicts: verdicts.iter().collect() };
+        let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
+        let fields = Fields { overview: &overview, verdicts: found.verdicts.iter().collect() };
         // Serializing these types cannot fail.
         let json: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
         let nodes = matrix.node_count();
         let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&json) };
         *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
-        (json, Round { overview, verdicts, not_listed, nodes, figures: None }, matrix)
+        (json, Round { overview, found, nodes, figures: None }, matrix)
     }
 
     /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if

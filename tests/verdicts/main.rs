@@ -13,6 +13,7 @@ macro_rules! say {
 }
 
 mod domains;
+mod ended;
 mod fabric;
 mod judged;
 mod mesh;
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use judged::Score;
-use kube_canary::mesh::verdicts::{headline, judge};
+use kube_canary::mesh::verdicts::{judge, judge_whole};
 use kube_canary::sys::clock::process_cpu;
 use leaks::NoLeaks;
 use mesh::{Fault, Plan, Random, Reach};
@@ -345,7 +346,7 @@ fn large_meshes_are_judged_as_small_ones_are() {
             "300 nodes, {label}: {} verdicts in {:?}, {}",
             verdicts.len(),
             Duration::from(process_cpu().since(begun)),
-            headline(&verdicts, &matrix).text
+            judge_whole(&matrix).headline.text
         );
     }
 }
@@ -365,7 +366,7 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
     plan.faults.push(Fault::Node { node: 7, inwards: 0.1, outwards: 0.0 });
     let (matrix, _) = mesh::make(&plan, 1);
     let verdicts = judge(&matrix);
-    assert_eq!(headline(&verdicts, &matrix).text, "node-7 is losing packets from 12 of 12 sources inbound");
+    assert_eq!(judge_whole(&matrix).headline.text, "node-7 is losing packets from 12 of 12 sources inbound");
     say!("{}", verdicts[0].evidence);
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
-use crate::mesh::verdicts::{self, Headline, Judgement, State, Verdict};
+use crate::mesh::verdicts::{self, Headline, Judged, Judgement, State, Verdict};
 use crate::report::{JudgeAnswer, Missing, at_most};
 
 /// The path at which an agent serves its document.
@@ -49,20 +49,20 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// Returns the overview of a judgement, and its verdicts with the number of further ones.
+    /// Returns the overview of a judgement, and its verdicts.
     pub fn of(
         judgement: Judgement<'_>,
         (missing, missing_not_listed): (Vec<Missing>, usize),
         not_gathered: usize,
-    ) -> (Self, Vec<Verdict>, usize) {
-        let Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed } = judgement;
+    ) -> (Self, Judged) {
+        let Judgement { found, headline, starved, leaving, leaving_not_listed } = judgement;
         let Headline { state, text } = headline;
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let (starved, leaving) = (owned(starved), owned(leaving));
         let headline = text;
         let overview =
             Self { missing, missing_not_listed, not_gathered, headline, state, starved, leaving, leaving_not_listed };
-        (overview, verdicts, verdicts_not_listed)
+        (overview, found)
     }
 }
 

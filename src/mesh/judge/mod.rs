@@ -44,7 +44,7 @@ use self::role::{Change, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
 use super::times::Times;
-use super::verdicts::Verdict;
+use super::verdicts::{Judged as Found, Verdict};
 use crate::exposition::{Judged, View};
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
@@ -62,10 +62,8 @@ pub use times::JudgeTimes;
 pub struct Round {
     /// What it says beside the verdicts.
     pub overview: Overview,
-    /// The verdicts, the gravest first.
-    pub verdicts: Vec<Verdict>,
-    /// Number of further verdicts.
-    pub not_listed: usize,
+    /// The verdicts.
+    pub found: Found,
     /// Number of nodes that were judged.
     pub nodes: usize,
     /// Figures of each node. `None` if they are not kept.
@@ -312,13 +310,13 @@ impl Judges {
     /// Takes a judgement, compares it with those of the other judges, and publishes it.
     async fn judged(&self, term: &mut Term, table: &mut Table, round: Round) {
         let others = self.others(JUDGES - 1).await;
-        let Round { overview, mut verdicts, not_listed, nodes, figures } = round;
+        let Round { overview, mut found, nodes, figures } = round;
         *lock(&self.nodes) = figures.map(|figures| (clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         if let Some(own) = self.own() {
-            verdicts.extend(term.suspects.judged(&own, &others));
+            found.verdicts.extend(term.suspects.judged(&own, &others));
         }
-        table.judged(&verdicts, not_listed, now_unix_seconds);
+        table.judged(&found, now_unix_seconds);
         // After the judgement, so that verdicts that others have held for longer begin as there.
         table.take_over(quorum::agreed(&others), now_unix_seconds);
         let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };

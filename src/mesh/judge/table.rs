@@ -1,9 +1,13 @@
 //! The verdicts of a judge over time: which hold, and which have ended in the last 24 hours. No
 //! clock.
 //!
-//! A verdict ends only if two judgements in a row lack it. Evidence at the edge of a threshold is
-//! there in one judgement and not in the next. Its series would blink, and so would the alert. An
-//! ended verdict is exported for ten minutes, so that a scraper that fails for some minutes sees
+//! A verdict ends if a judgement says that it is over: its links have answered for too long. If
+//! there is no such evidence, it ends only if two judgements in a row lack it. Evidence at the edge
+//! of a threshold is there in one judgement and not in the next. Its series would blink, and so
+//! would the alert. A fault that comes and goes would also blink, so a verdict that has ended and
+//! has begun again does not end before the recent windows show no loss any more.
+//!
+//! An ended verdict is exported for ten minutes, so that a scraper that fails for some minutes sees
 //! its end.
 //!
 //! The past is bounded in number and bytes. A link that fails every minute must not push out what
@@ -14,11 +18,14 @@ use std::collections::BTreeMap;
 use super::quorum::is_same;
 use crate::exposition::VerdictSeries;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::verdicts::{self, Verdict};
+use crate::mesh::verdicts::{self, Judged, Verdict};
 use crate::report::Method;
 
-/// Judgements in a row that must lack a verdict before it ends.
+/// Judgements in a row that must lack a verdict before it ends. One is enough if links have come
+/// back.
 const LACKED: u8 = 2;
+/// A verdict that has begun so soon after its end comes and goes.
+const AGAIN_SECONDS: u64 = 600;
 /// How long an ended verdict is exported.
 const EXPORTED_SECONDS: u64 = 600;
 /// How long an ended verdict is kept.
@@ -94,14 +101,16 @@ impl Entry {
 }
 
 impl Table {
-    /// Takes a judgement: its verdicts, the gravest first, and how many more there were. A verdict
-    /// of unknown age has begun now.
-    pub fn judged(&mut self, verdicts: &[Verdict], not_listed: usize, now_unix_seconds: u64) {
-        self.dropped = not_listed;
+    /// Takes a judgement. A verdict of unknown age has begun now.
+    pub fn judged(&mut self, found: &Judged, now_unix_seconds: u64) {
+        self.dropped = found.not_listed;
         for entry in self.entries.iter_mut().filter(|entry| entry.holds()) {
             entry.lacked = entry.lacked.saturating_add(1);
         }
-        for (place, verdict) in verdicts.iter().enumerate() {
+        for verdict in &found.ended {
+            self.over(verdict);
+        }
+        for (place, verdict) in found.verdicts.iter().enumerate() {
             let holding = self.entries.iter_mut().filter(|entry| entry.holds());
             let count = holding.count();
             let known = self.entries.iter_mut().find(|entry| entry.holds() && entry.verdict.id == verdict.id);
@@ -116,10 +125,31 @@ impl Table {
                 None => self.dropped += 1,
             }
         }
-        for entry in self.entries.iter_mut().filter(|entry| entry.holds() && entry.lacked >= LACKED) {
+        let lacked = if found.are_links_back { 1 } else { LACKED };
+        for entry in self.entries.iter_mut().filter(|entry| entry.holds() && entry.lacked >= lacked) {
             entry.end(now_unix_seconds);
         }
         self.forget(now_unix_seconds);
+    }
+
+    /// Takes a verdict that is over. It ends here, or still holds if it comes and goes. One that
+    /// was over before any judgement found it belongs to the past.
+    fn over(&mut self, verdict: &Verdict) {
+        let is_it = |entry: &Entry| entry.verdict.id == verdict.id;
+        let last_end = self.entries.iter().filter(|entry| is_it(entry)).filter_map(|it| it.verdict.ended_unix_seconds);
+        let last_end = last_end.max().unwrap_or(0);
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && is_it(entry)) else {
+            if !self.entries.iter().any(|entry| is_same(&entry.verdict, verdict)) {
+                self.add_past(verdict);
+            }
+            return;
+        };
+        let since = entry.verdict.since_unix_seconds.unwrap_or(0);
+        if last_end > 0 && since < last_end.saturating_add(AGAIN_SECONDS) {
+            entry.lacked = 0;
+        } else if let Some(ended) = verdict.ended_unix_seconds {
+            entry.end(ended.max(since));
+        }
     }
 
     /// Takes over what other judges agree on: verdicts that have ended and are not known here, and
@@ -232,6 +262,10 @@ mod tests {
         Verdict { since_unix_seconds: since, ..of_kind("node", &format!("n{node}")) }
     }
 
+    fn found(verdicts: &[Verdict]) -> Judged {
+        Judged { verdicts: verdicts.to_vec(), ..Judged::default() }
+    }
+
     const fn at(round: u64) -> u64 {
         1_000 + round * 15
     }
@@ -240,7 +274,7 @@ mod tests {
     fn after(table: &mut Table, rounds: std::ops::Range<u64>, nodes: &[usize]) -> Vec<(String, bool)> {
         let verdicts: Vec<Verdict> = nodes.iter().map(|node| verdict(*node, None)).collect();
         let end = at(rounds.end - 1);
-        rounds.for_each(|round| table.judged(&verdicts, 0, at(round)));
+        rounds.for_each(|round| table.judged(&found(&verdicts), at(round)));
         let mut series: Vec<_> = table.series(end).into_iter().map(|it| (it.subject, it.holds)).collect();
         series.sort();
         series
@@ -267,25 +301,75 @@ mod tests {
         assert_eq!(after(&mut table, 46..47, &[2]), [of("n2", true)]);
         let kept: Vec<_> = table.verdicts().into_iter().map(|it| (it.subject, it.ended_unix_seconds)).collect();
         assert_eq!(kept, [("n2".to_owned(), None), ("n1".to_owned(), Some(at(6)))]);
-        table.judged(&[], 0, at(6) + KEPT_SECONDS);
+        table.judged(&found(&[]), at(6) + KEPT_SECONDS);
         assert_eq!(table.verdicts().len(), 2);
-        table.judged(&[], 0, at(6) + KEPT_SECONDS + 1);
+        table.judged(&found(&[]), at(6) + KEPT_SECONDS + 1);
         assert_eq!(table.verdicts().len(), 1);
+    }
+
+    /// A judgement that finds a node to be over since then.
+    fn over(node: usize, since: u64, end: u64) -> Judged {
+        let verdict = Verdict { ended_unix_seconds: Some(end), ..verdict(node, Some(since)) };
+        Judged { ended: vec![verdict], ..Judged::default() }
+    }
+
+    fn times(table: &Table) -> Vec<(Option<u64>, Option<u64>)> {
+        table.verdicts().into_iter().map(|it| (it.since_unix_seconds, it.ended_unix_seconds)).collect()
+    }
+
+    #[test]
+    fn a_verdict_that_is_over_ends_at_once_and_one_that_comes_and_goes_does_not() {
+        let mut table = Table::default();
+        table.judged(&found(&[verdict(1, Some(900))]), at(1));
+        for round in 2..4 {
+            table.judged(&over(1, 900, at(1) + 7), at(round));
+            assert_eq!(times(&table), [(Some(900), Some(at(1) + 7))]);
+        }
+        // It begins again.
+        table.judged(&found(&[verdict(1, Some(at(4)))]), at(5));
+        for round in 6..9 {
+            table.judged(&over(1, at(4), at(5)), at(round));
+            assert_eq!(times(&table), [(Some(at(4)), None), (Some(900), Some(at(1) + 7))]);
+        }
+        after(&mut table, 9..11, &[]);
+        assert_eq!(times(&table)[0], (Some(at(4)), Some(at(10))));
+        let long_after = at(10) + AGAIN_SECONDS;
+        table.judged(&found(&[verdict(1, Some(long_after))]), long_after);
+        table.judged(&over(1, long_after, long_after + 5), long_after + 15);
+        assert_eq!(times(&table)[0], (Some(long_after), Some(long_after + 5)));
+    }
+
+    #[test]
+    fn what_was_over_before_it_was_found_is_of_the_past_once() {
+        let mut table = Table::default();
+        for round in 1..4 {
+            table.judged(&over(1, 900, 908 + round), at(round));
+            assert_eq!(times(&table), [(Some(900), Some(909))]);
+        }
+        assert_eq!(table.series(at(3))[0].holds, false);
+    }
+
+    #[test]
+    fn one_judgement_without_a_verdict_is_enough_once_links_are_back() {
+        let mut table = Table::default();
+        table.judged(&found(&[verdict(1, Some(900))]), at(1));
+        table.judged(&Judged { are_links_back: true, ..found(&[]) }, at(2));
+        assert_eq!(times(&table), [(Some(900), Some(at(2)))]);
     }
 
     #[test]
     fn a_verdict_that_holds_keeps_its_beginning_and_one_that_returns_has_a_new_one() {
         let mut table = Table::default();
         let since = |table: &Table| table.series(at(9))[0].since_unix_seconds;
-        table.judged(&[verdict(1, Some(900))], 0, at(1));
-        table.judged(&[verdict(1, Some(950))], 0, at(2));
-        table.judged(&[], 0, at(3));
-        table.judged(&[verdict(1, None)], 0, at(4));
+        table.judged(&found(&[verdict(1, Some(900))]), at(1));
+        table.judged(&found(&[verdict(1, Some(950))]), at(2));
+        table.judged(&found(&[]), at(3));
+        table.judged(&found(&[verdict(1, None)]), at(4));
         assert_eq!(since(&table), 900);
-        table.judged(&[], 0, at(5));
-        table.judged(&[], 0, at(6));
+        table.judged(&found(&[]), at(5));
+        table.judged(&found(&[]), at(6));
         assert_eq!((since(&table), table.series(at(6))[0].holds), (900, false));
-        table.judged(&[verdict(1, None)], 0, at(7));
+        table.judged(&found(&[verdict(1, None)]), at(7));
         let series = table.series(at(7));
         assert_eq!((series.len(), series[0].since_unix_seconds, series[0].holds), (1, at(7), true));
         assert_eq!(table.verdicts().len(), 2, "the past has both times");
@@ -301,7 +385,7 @@ mod tests {
         let series = after(&mut table, 4..5, &more);
         assert_eq!((series.len(), table.dropped()), (MESH_VERDICTS_MAX, 6));
         assert!(series.iter().all(|(_, holds)| *holds), "{series:?}");
-        table.judged(&[verdict(10, None)], 3, at(5));
+        table.judged(&Judged { not_listed: 3, ..found(&[verdict(10, None)]) }, at(5));
         assert_eq!(table.dropped(), 3);
     }
 
@@ -310,11 +394,11 @@ mod tests {
         let mut table = Table::default();
         for (round, weight) in [(1, 9.0), (2, 70.0), (3, 12.0)] {
             let evidence = format!("weight {weight}");
-            table.judged(&[Verdict { evidence, weight, ..verdict(1, None) }], 0, at(round));
+            table.judged(&found(&[Verdict { evidence, weight, ..verdict(1, None) }]), at(round));
         }
         assert_eq!(table.verdicts()[0].evidence, "weight 12", "what holds has the last one");
-        table.judged(&[], 0, at(4));
-        table.judged(&[], 0, at(5));
+        table.judged(&found(&[]), at(4));
+        table.judged(&found(&[]), at(5));
         assert_eq!(table.verdicts()[0].evidence, "weight 70");
     }
 
@@ -323,7 +407,7 @@ mod tests {
         let mut table = Table::default();
         let mut other = verdict(1, None);
         other.direction = Direction::In;
-        table.judged(&[verdict(1, None), other], 0, at(1));
+        table.judged(&found(&[verdict(1, None), other]), at(1));
         assert_eq!(table.series(at(1)).iter().map(|it| it.direction).collect::<Vec<_>>(), ["both"]);
     }
 
@@ -331,8 +415,8 @@ mod tests {
     fn the_gravest_verdict_is_the_first_and_the_ends_of_a_link_are_in_order() {
         let mut table = Table::default();
         let link = Verdict { direction: Direction::Out, ..of_kind("link", "b->a") };
-        table.judged(&[verdict(1, None), link.clone()], 0, at(1));
-        table.judged(&[link, verdict(1, None)], 0, at(2));
+        table.judged(&found(&[verdict(1, None), link.clone()]), at(1));
+        table.judged(&found(&[link, verdict(1, None)]), at(2));
         let verdicts = table.verdicts();
         let subjects: Vec<&str> = verdicts.iter().map(|it| it.subject.as_str()).collect();
         assert_eq!((subjects, verdicts[0].direction), (vec!["a->b", "n1"], Direction::In));
@@ -341,7 +425,7 @@ mod tests {
     #[test]
     fn the_past_of_other_judges_is_taken_over_once() {
         let mut table = Table::default();
-        table.judged(&[verdict(1, Some(at(20)))], 0, at(20));
+        table.judged(&found(&[verdict(1, Some(at(20)))]), at(20));
         let unconfirmed = |it: Verdict| Verdict { unconfirmed: true, ..it };
         let mut theirs: Vec<Verdict> = past([1, 2].into_iter(), at(9)).into_iter().map(unconfirmed).collect();
         theirs.push(Verdict { judges: Some(2), ..verdict(1, Some(at(18))) });
@@ -362,7 +446,7 @@ mod tests {
         let holds = Verdict { judges: Some(3), ..verdict(1, Some(5)) };
         table.copy(&[&[holds][..], &past([2].into_iter(), at(1))].concat(), at(1));
         assert!(!table.is_empty() && table.verdicts().iter().all(|it| it.judges.is_none()));
-        table.judged(&[verdict(1, Some(500))], 0, at(2));
+        table.judged(&found(&[verdict(1, Some(500))]), at(2));
         assert_eq!(table.verdicts()[0].since_unix_seconds, Some(5));
         table.copy(&[], at(3));
         assert!(table.is_empty());

@@ -30,6 +30,7 @@ pub use links::{Hole, LosingFlows, Ways};
 pub use node::{Node, Presence};
 use node::{Said, Stay};
 pub use pace::{Pace, SLOW_EXTRA_US, SLOW_TIMES, is_slow};
+pub use silence::Run as LastLosses;
 
 use std::ops::Range;
 
@@ -74,6 +75,11 @@ const _: () = assert!(size_of::<Row>() <= 68);
 impl Row {
     const fn range(&self) -> Range<usize> {
         self.begin as usize..(self.begin + self.len) as usize
+    }
+
+    /// Returns when it was read, in seconds after the epoch of the matrix.
+    pub const fn read(&self) -> i16 {
+        self.read
     }
 }
 
@@ -374,6 +380,22 @@ impl Matrix {
         let Self { rows, cells, silence, nodes, .. } = self;
         let read = |peer: u16| nodes[usize::from(peer)].row.map(|row| rows[usize::from(row)].read);
         silence.settle(cells, nodes.len(), |row| rows[usize::from(row)].range(), read);
+    }
+
+    /// Returns the last losses of a cell of a node's row. `None` if it has none, or if there was no
+    /// room for them.
+    pub fn last_losses(&self, node: u16, cell: Cell) -> Option<LastLosses> {
+        self.silence.last_losses(self.get(node).row?, cell)
+    }
+
+    /// Whether links of several sources lost all, and answer again. Then their losses do not count.
+    pub const fn are_links_back(&self) -> bool {
+        self.silence.are_links_back()
+    }
+
+    /// Returns when the last row was read, in seconds after the epoch.
+    pub fn last_read(&self) -> i16 {
+        self.rows.iter().map(Row::read).max().unwrap_or_default()
     }
 
     /// Returns the number of sources whose losses to a node, and to others, do not count yet.

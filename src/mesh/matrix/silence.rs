@@ -18,6 +18,8 @@
 //!   once, unless the report of its peer was read before: a node that dies is one link of each
 //!   source.
 //!
+//! The last losses are kept for the verdicts, which tell by them whether a fault is over.
+//!
 //! A source decides only about its own cells. So a false report can leave out its own losses, and
 //! hides none of others.
 
@@ -50,7 +52,7 @@ const ROW_KEPT_MAX: usize = 1_024;
 
 /// The last losses of a cell: 10 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+pub struct Run {
     row: u16,
     peer: u16,
     /// The layer, and whether it is over IPv6, as in [`Cell::key`].
@@ -58,10 +60,10 @@ struct Run {
     /// Number of probes that were lost in a row.
     lost: u8,
     /// Number of probes that were answered since.
-    answered: u8,
+    pub answered: u8,
     /// When the first of the latter was sent, or else the first of the former, in seconds after the
     /// epoch of the matrix.
-    moment: i16,
+    pub moment: i16,
 }
 
 impl Run {
@@ -92,6 +94,8 @@ pub(super) struct Silence {
     /// Of each node, the number of sources whose losses to it do not count yet. Empty if there are
     /// none.
     fresh: Vec<u16>,
+    /// Number of rows with links that have come back.
+    rows_back: usize,
 }
 
 /// What the last losses of a link mean.
@@ -114,7 +118,13 @@ impl Silence {
             is_cut: false,
             current: (0, Some(0)),
             fresh: Vec::new(),
+            rows_back: 0,
         }
+    }
+
+    /// Whether links of several sources have come back.
+    pub const fn are_links_back(&self) -> bool {
+        self.rows_back > 1
     }
 
     /// Returns the bytes in use.
@@ -160,9 +170,18 @@ impl Silence {
         self.is_cut |= room < size_of::<Run>() || !self.runs.push(run);
     }
 
+    /// Returns the last losses of a cell of a row. `None` if it has none, or if there was no room.
+    /// This needs [`Silence::settle`].
+    pub fn last_losses(&self, row: u16, cell: Cell) -> Option<Run> {
+        let (peer, key) = cell.key();
+        let sought = (row, (link(peer, key), key));
+        let place = self.runs.binary_search_by_key(&sought, |run| (run.row, run.place())).ok()?;
+        Some(self.runs[place])
+    }
+
     /// Decides what the last losses of each row mean, and changes its cells accordingly: `range`
     /// returns those of a row. `read` returns when the row of one of so many nodes was read, in
-    /// seconds after the epoch. Forgets all last losses.
+    /// seconds after the epoch.
     pub fn settle(
         &mut self,
         cells: &mut [Cell],
@@ -170,7 +189,9 @@ impl Silence {
         range: impl Fn(u16) -> Range<usize>,
         read: impl Fn(u16) -> Option<i16>,
     ) {
-        if !self.is_cut {
+        if self.is_cut {
+            self.runs.resize(0, Run::NONE);
+        } else {
             self.runs.sort_unstable_by_key(|run| (run.row, run.place()));
             let rows = || self.runs.chunk_by(|a, b| a.row == b.row);
             let of_row = |runs: &[Run]| runs.first().map(|run| range(run.row)).unwrap_or_default();
@@ -192,11 +213,10 @@ impl Silence {
                         self.fresh[usize::from(peer)] += 1;
                     }
                 }
+                self.rows_back += usize::from(row.states.iter().any(|(_, state)| *state == State::Back));
                 row.settle(cells, &read);
             }
         }
-        self.runs.resize(0, Run::NONE);
-        (self.is_cut, self.current) = (false, (0, Some(0)));
     }
 }
 

@@ -3,6 +3,8 @@
 
 use super::causes::{Cause, Finding, Findings};
 use super::pairs::{Pair, Scope, Tally};
+use super::quiet::Quiet;
+use crate::mesh::matrix::Row;
 
 /// Largest number of moments kept per cause.
 const MOMENTS_MAX: usize = 128;
@@ -25,9 +27,16 @@ pub struct Detail {
     /// The pair, if the cause is a link.
     pub pair: Option<Pair>,
     since: Moments,
+    quiet: Quiet,
 }
 
 impl Detail {
+    /// Returns when the losses ended, in seconds after the matrix's epoch. `None` if they go on, or
+    /// if that is not certain.
+    pub fn ended(&self) -> Option<i16> {
+        self.quiet.begin()
+    }
+
     /// Returns the median of when its cells began to lose, in seconds after the matrix's epoch.
     pub fn since(&self) -> Option<i16> {
         let mut moments = self.since.kept.clone();
@@ -71,7 +80,9 @@ impl Moments {
 
 /// Returns the figures of all causes, in their order.
 pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
-    let mut details: Vec<Detail> = findings.found.iter().map(|_| Detail::default()).collect();
+    let last_read = scope.matrix.last_read();
+    let detail = || Detail { quiet: Quiet::at(last_read), ..Detail::default() };
+    let mut details: Vec<Detail> = findings.found.iter().map(|_| detail()).collect();
     // Most meshes measure only one network.
     if !scope.is_measured() {
         return details;
@@ -98,10 +109,14 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         }
     });
     for node in scope.matrix.numbers() {
+        let read = scope.matrix.row(node).map(Row::read).unwrap_or_default();
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, **cell)) {
-            let Some(since) = cell.since() else { continue };
+            let last_losses = scope.matrix.last_losses(node, *cell);
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
-            counted(findings, scope, pair).for_each(|(index, _)| details[index].since.add(since));
+            for (index, _) in counted(findings, scope, pair) {
+                cell.since().into_iter().for_each(|since| details[index].since.add(since));
+                details[index].quiet.add(*cell, last_losses, read);
+            }
         }
     }
     details

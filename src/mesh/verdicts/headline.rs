@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::agents::{Standing, standings};
+use super::agents::Standing;
 use super::answering::Answering;
 use super::sentence::where_to;
-use super::{Kind, Verdict};
+use super::{Judged, Kind, Verdict};
 use crate::mesh::matrix::{Cell, Matrix};
 use crate::report::Method;
 
@@ -36,23 +36,34 @@ pub struct Headline {
 }
 
 /// Returns one line that sums up a mesh. It names the most severe verdict and the number of others,
-/// or links that lose without a cause, or says that nothing is wrong.
-pub fn headline(verdicts: &[Verdict], matrix: &Matrix) -> Headline {
-    let standings = standings(matrix);
-    headline_by(verdicts, matrix, &standings, &Answering::of(matrix, &standings))
-}
-
-pub(super) fn headline_by(
-    verdicts: &[Verdict],
+/// or the last one that is over, or links that lose without a cause, or says that nothing is wrong.
+pub(super) fn headline(
+    Judged { verdicts, ended, .. }: &Judged,
     matrix: &Matrix,
     standings: &[Standing],
     answering: &Answering,
 ) -> Headline {
-    let lost = |verdict: &Verdict| verdict.kind < Kind::AgentStarved;
-    if let Some(text) = (!verdicts.iter().any(lost)).then(|| losses(matrix, standings, answering)).flatten() {
+    let is_loss = |verdict: &Verdict| verdict.kind < Kind::AgentStarved;
+    // The recent windows still show the losses of what is over.
+    let is_explained = !ended.is_empty() || verdicts.iter().any(is_loss);
+    if let Some(text) = (!is_explained).then(|| losses(matrix, standings, answering)).flatten() {
         return Headline { state: State::Losses, text };
     }
-    of_verdicts(verdicts).unwrap_or_else(|| Headline { state: State::Well, text: nothing_wrong(matrix) })
+    of_verdicts(verdicts).unwrap_or_else(|| {
+        let last = ended.iter().max_by_key(|verdict| verdict.ended_unix_seconds);
+        let text = last.map_or_else(|| nothing_wrong(matrix), recovered);
+        Headline { state: State::Well, text }
+    })
+}
+
+fn recovered(verdict: &Verdict) -> String {
+    let at = verdict.ended_unix_seconds.map_or_else(String::new, |it| format!(" since {}", clock_time(it)));
+    format!("recovered{at}: {}", verdict.summary)
+}
+
+/// Returns the time of day, as all texts give it.
+fn clock_time(unix_seconds: u64) -> String {
+    format!("{:02}:{:02} UTC", unix_seconds % 86_400 / 3_600, unix_seconds % 3_600 / 60)
 }
 
 /// Returns the line for these verdicts, the gravest first. `None` if there are none.
@@ -88,9 +99,8 @@ fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Opt
     let Some((source, cell)) = worst else {
         return over_ten_minutes(matrix, links, sources(), is_evidence);
     };
-    let since = cell.since().map(|since| matrix.moment(since)).map_or_else(String::new, |since| {
-        format!(" since {:02}:{:02} UTC", since % 86_400 / 3_600, since % 3_600 / 60)
-    });
+    let since = cell.since().map(|since| matrix.moment(since));
+    let since = since.map_or_else(String::new, |since| format!(" since {}", clock_time(since)));
     let by = match cell.layer().method() {
         Method::Icmp => String::new(),
         method => format!(" by {}", method.name()),

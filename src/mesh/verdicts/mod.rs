@@ -9,6 +9,7 @@
 //!   the direction of a loss.
 //! - What all protocols lose for one reason is one verdict ([`protocols`]).
 //! - What both networks lose for one reason is one verdict ([`networks`]).
+//! - A cause whose links have answered for long enough is over ([`quiet`]).
 //! - Losses without a cause are reported as such ([`headline`]).
 //!
 //! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was
@@ -31,6 +32,7 @@ mod missing;
 mod networks;
 mod pairs;
 mod protocols;
+mod quiet;
 mod score;
 mod search;
 mod sentence;
@@ -42,7 +44,7 @@ mod ways;
 pub use agents::Standing;
 pub use direction::Direction;
 pub use evidence::Evidence;
-pub use headline::{Headline, State, headline, of_verdicts};
+pub use headline::{Headline, State, of_verdicts};
 pub use sentence::suspect;
 pub use subject::{covers_udp_between, id, in_order};
 
@@ -210,7 +212,7 @@ pub struct Verdict {
     /// Whether packets are lost. False if links are slow or an agent is late.
     #[serde(skip)]
     pub is_loss: bool,
-    /// The text for [`headline`]: the finding in a few words, with its subject.
+    /// The text for [`Headline`]: the finding in a few words, with its subject.
     #[serde(default)]
     pub summary: String,
     /// Sort key of verdicts of one kind, the larger first.
@@ -225,7 +227,8 @@ impl Verdict {
     }
 }
 
-/// Returns all verdicts over a mesh, the most severe first, at most [`MESH_VERDICTS_MAX`].
+/// Returns all verdicts over a mesh that hold, the most severe first, at most
+/// [`MESH_VERDICTS_MAX`].
 ///
 /// Takes up to 72 bytes per node, 320 per zone pair and 72 per domain, and a few
 /// walks over all cells.
@@ -233,17 +236,15 @@ impl Verdict {
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
     let standings = agents::standings(matrix);
-    judge_by(matrix, &standings, &Answering::of(matrix, &standings)).0
+    judge_by(matrix, &standings, &Answering::of(matrix, &standings)).verdicts
 }
 
 /// What the judgement of a mesh has found.
 #[derive(Debug)]
 pub struct Judgement<'a> {
-    /// The result of [`judge`].
-    pub verdicts: Vec<Verdict>,
-    /// Number of further verdicts, beyond [`MESH_VERDICTS_MAX`].
-    pub verdicts_not_listed: usize,
-    /// The result of [`headline`].
+    /// The verdicts that hold, and those that are over.
+    pub found: Judged,
+    /// One line that sums up the mesh.
     pub headline: Headline,
     /// The first [`LEAVING_MAX`] nodes whose agents are starved: what they measured does not count.
     pub starved: Vec<&'a str>,
@@ -254,13 +255,27 @@ pub struct Judgement<'a> {
     pub leaving_not_listed: usize,
 }
 
-/// Returns the results of [`judge`] and [`headline`], and the nodes whose evidence they left out.
+/// The verdicts of a judgement, the most severe first.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// Those that hold: at most [`MESH_VERDICTS_MAX`].
+    pub verdicts: Vec<Verdict>,
+    /// Number of further ones.
+    pub not_listed: usize,
+    /// Those that are over, though the recent windows still show the losses: at most
+    /// [`MESH_VERDICTS_MAX`]. They say when they ended.
+    pub ended: Vec<Verdict>,
+    /// Whether links that lost all have come back. A verdict that is no longer found is over then.
+    pub are_links_back: bool,
+}
+
+/// Returns the verdicts, one line that sums them up, and the nodes whose evidence they left out.
 /// Each node's standing is computed once.
 pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
-    let (verdicts, verdicts_not_listed) = judge_by(matrix, &standings, &answering);
-    let headline = headline::headline_by(&verdicts, matrix, &standings, &answering);
+    let found = judge_by(matrix, &standings, &answering);
+    let headline = headline::headline(&found, matrix, &standings, &answering);
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))
@@ -268,11 +283,10 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     let starved = names(Standing::Starved).take(LEAVING_MAX).collect();
     let leaving: Vec<&str> = names(Standing::Leaving).take(LEAVING_MAX).collect();
     let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
-    Judgement { verdicts, verdicts_not_listed, headline, starved, leaving, leaving_not_listed }
+    Judgement { found, headline, starved, leaving, leaving_not_listed }
 }
 
-/// Returns the verdicts, at most [`MESH_VERDICTS_MAX`], and the number of further ones.
-fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> (Vec<Verdict>, usize) {
+fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Judged {
     let mut verdicts = Vec::new();
     let index = &Index::of(matrix, standings);
     let mesh = Mesh { matrix, standings, index, answering };
@@ -324,12 +338,13 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> (
     // Order: losses, then slow links, then agents; within these by kind and weight.
     let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
     verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
+    let (mut verdicts, mut ended): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(Verdict::holds);
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
-    verdicts.truncate(MESH_VERDICTS_MAX);
-    for verdict in &mut verdicts {
-        verdict.id = id(verdict);
+    for list in [&mut verdicts, &mut ended] {
+        list.truncate(MESH_VERDICTS_MAX);
+        list.iter_mut().for_each(|verdict| verdict.id = id(verdict));
     }
-    (verdicts, not_listed)
+    Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back() }
 }
 
 /// Adds the verdicts over the losses of a network or a protocol. If the pods' network loses for the
@@ -392,9 +407,16 @@ fn of_losses<'a>(
         if let Some(only) = missing::only_report(scope.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh) {
             sentence::as_one_report_sees(&mut verdict, scope.matrix.name(only));
         }
+        // A cause of both networks is over if neither loses any more.
+        let ended = match shared {
+            Some((pods, place)) => detail.ended().zip(pods.found.details[place].ended()).map(|(a, b)| a.max(b)),
+            None => detail.ended(),
+        };
+        let ended_unix_seconds = ended.map(|moment| scope.matrix.moment(moment));
         let certain = confidence(scope, finding, detail);
         let (confidence, severity) = (if is_likely { Confidence::Likely } else { certain }, severity(finding));
-        verdicts.push(Verdict { weight: finding.score, confidence, severity, protocol, ..verdict });
+        let weight = finding.score;
+        verdicts.push(Verdict { weight, confidence, severity, protocol, ended_unix_seconds, ..verdict });
     }
 }
 

@@ -67,8 +67,14 @@ impl Mesh {
     }
 
     fn headline(&self) -> String {
-        headline(&self.verdicts(), &self.matrix).text
+        judge_whole(&self.matrix).headline.text
     }
+}
+
+/// The headline of a mesh if no cause is found.
+fn headline_without_cause(matrix: &Matrix) -> Headline {
+    let standings = agents::standings(matrix);
+    headline::headline(&Judged::default(), matrix, &standings, &Answering::of(matrix, &standings))
 }
 
 /// A full mesh in which each of `nodes` loses to each other what `lost` says.
@@ -213,7 +219,7 @@ fn the_nodes_whose_evidence_does_not_count_are_listed() {
     assert_eq!(judgement.starved, ["b", "c"]);
     assert_eq!((judgement.leaving.len(), judgement.leaving_not_listed), (LEAVING_MAX, 2));
     assert_eq!(judgement.leaving[..2], ["gone0", "gone1"]);
-    assert_eq!((judgement.verdicts, judgement.headline), (mesh.verdicts(), headline(&mesh.verdicts(), &mesh.matrix)));
+    assert_eq!((judgement.found.verdicts, judgement.headline.text), (mesh.verdicts(), mesh.headline()));
     // A starved agent of a node that is being removed is on one list only.
     let mesh = mesh.row(&with(source("gone0", 0), "recent", symptoms), &[]);
     assert_eq!((judge_whole(&mesh.matrix).starved, judge_whole(&mesh.matrix).leaving[0]), (vec!["b", "c"], "gone0"));

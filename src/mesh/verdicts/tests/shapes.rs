@@ -72,10 +72,10 @@ fn the_members_of_a_domain_are_the_nodes_that_stay_and_those_beyond_the_limit_ar
 fn losses_without_a_cause_are_not_well() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
     // As if there were so many nodes that five losses may be chance.
-    let said = headline(&[], &mesh.matrix);
+    let said = headline_without_cause(&mesh.matrix);
     assert_eq!(said.state, State::Losses);
     assert!(said.text.starts_with("1 of 12 links loses: 8.3 % from a to b since "), "{said:?}");
-    assert_eq!(headline(&[], &full(&["a", "b"], |_, _| 0).matrix).state, State::Well);
+    assert_eq!(headline_without_cause(&full(&["a", "b"], |_, _| 0).matrix).state, State::Well);
 }
 
 /// The report of ten minutes in which `lost` of 600 probes were lost.
@@ -98,7 +98,7 @@ fn losses_over_ten_minutes_are_not_well() {
     let line_of = |lost: &dyn Fn(&str, &str) -> Option<Value>| {
         let mesh = calm_now(&names, |from| source(from, 120), lost);
         assert_eq!(mesh.verdicts(), [], "a calm minute has no cause");
-        let Headline { state, text } = headline(&[], &mesh.matrix);
+        let Headline { state, text } = headline_without_cause(&mesh.matrix);
         (state, text)
     };
     let well = (State::Well, "all well".to_owned());
@@ -123,7 +123,7 @@ fn losses_over_ten_minutes_are_not_well() {
     });
     assert!(now.1.contains("over ten minutes"), "three losses of a minute may be chance: {now:?}");
     let mesh = full(&names, |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
-    assert!(headline(&[], &mesh.matrix).text.starts_with("1 of 6 links loses: 8.3 %"));
+    assert!(headline_without_cause(&mesh.matrix).text.starts_with("1 of 6 links loses: 8.3 %"));
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
     };
     let from_a = |from: &str, to: &str| (from == "a").then(|| over_ten_minutes(peer(to, 0), 300));
     let mesh = calm_now(&names, starved, from_a);
-    assert_eq!(headline(&[], &mesh.matrix).state, State::Well);
-    assert_eq!(headline(&[], &calm_now(&names, |from| source(from, 180), from_a).matrix).state, State::Losses);
+    assert_eq!(headline_without_cause(&mesh.matrix).state, State::Well);
+    assert_eq!(headline_without_cause(&calm_now(&names, |from| source(from, 180), from_a).matrix).state, State::Losses);
 
     // All others know that d is being removed; a does not know it yet.
     let leaving = |also: u32| {
@@ -152,7 +152,7 @@ fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
                 _ => None,
             },
         );
-        headline(&[], &mesh.matrix)
+        headline_without_cause(&mesh.matrix)
     };
     assert_eq!(leaving(0).state, State::Well);
     let said = leaving(30);
