@@ -212,6 +212,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     lost: u32::from(peer[5]) << (peer[7] % 25),
                     lost_in_row: u32::from(peer[7]) << (peer[6] % 25),
                     answered_since: u32::from(peer[4] % 8),
+                    answered_before: u32::from(peer[5] % 32),
                     lost_there: None,
                     lost_back: None,
                     refused: false,
@@ -239,7 +240,7 @@ fn judge(mut matrix: Matrix) {
     matrix.finish();
     let found = verdicts::judge(&matrix);
     assert!(found.len() <= kube_canary::limits::MESH_VERDICTS_MAX);
-    assert!(!verdicts::headline(&found, &matrix).text.is_empty());
+    assert!(!verdicts::judge_whole(&matrix).headline.text.is_empty());
     assert!(serde_json::to_string(&found).is_ok());
 }
 

@@ -128,6 +128,7 @@ fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
                 recent: RecentPeer {
                     lost_in_row: 0,
                     answered_since: 0,
+                    answered_before: 0,
                     seconds: 60.0,
                     sent: PROBES,
                     received: PROBES - lost,

@@ -8,8 +8,8 @@
 //! the status 404.
 //!
 //! FAULTS_FILE is read once a second. Each of its lines, `NODE RATE`, is a node that loses this
-//! share of the packets from and to it since the line appeared. Each second, the program prints the
-//! number of reports that it has sent, and their bytes.
+//! share of the packets from and to it as long as the line is there. Each second, the program prints
+//! the number of reports that it has sent, and their bytes.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -34,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Time until a probe is lost.
 const LOST_AFTER: f64 = 1.5;
 const TCP_INTERVAL: f64 = 10.0;
+/// The longest recent window, in seconds.
+const WINDOW_MAX: f64 = 60.0;
+/// What is lost of the probes of a healthy mesh.
+const BACKGROUND: f64 = 0.000_1;
 
 struct Node {
     name: String,
@@ -41,12 +45,20 @@ struct Node {
     peers: Vec<usize>,
 }
 
+/// A node that loses this share of all packets from and to it, from `since` to `until`.
+struct Fault {
+    node: usize,
+    rate: f64,
+    since: f64,
+    until: f64,
+}
+
 struct Mesh {
     nodes: Vec<Node>,
     by_name: HashMap<String, usize>,
     protocols: Vec<Protocol>,
-    /// Each faulty node, with its loss rate and the time at which it began.
-    faults: RefCell<HashMap<usize, (f64, f64)>>,
+    /// The faults of nodes. One that has ended stays as long as windows can show it.
+    faults: RefCell<Vec<Fault>>,
     reports: Cell<u64>,
     bytes: Cell<u64>,
 }
@@ -69,14 +81,11 @@ const fn mixed(number: u64) -> u64 {
 }
 
 impl Mesh {
-    /// Returns what is lost between two nodes, and since when.
-    fn fault(&self, a: usize, b: usize) -> Option<(f64, f64)> {
+    /// Returns what share is lost of a probe between two nodes.
+    fn rate(&self, a: usize, b: usize, sent: f64) -> f64 {
         let faults = self.faults.borrow();
-        [a, b]
-            .iter()
-            .filter_map(|node| faults.get(node))
-            .copied()
-            .reduce(|one, two| if one.0 < two.0 { two } else { one })
+        let of_it = faults.iter().filter(|it| [a, b].contains(&it.node) && (it.since..it.until).contains(&sent));
+        of_it.map(|it| it.rate).fold(BACKGROUND, f64::max)
     }
 
     /// Returns what a node has measured of a peer. The recent window of each node begins at another
@@ -86,8 +95,8 @@ impl Mesh {
         let window = 30.0 + (now + phase as f64 / 1_000.0) % 30.0;
         let interval = if protocol == Protocol::Tcp { TCP_INTERVAL } else { 1.0 };
         let (mut sent, mut lost) = (0, 0);
-        let (mut lost_in_row, mut answered_since, mut there) = (0, 0, 0);
-        let fault = self.fault(source, peer);
+        let (mut lost_in_row, mut answered_since, mut answered_before, mut there) = (0, 0, 0, 0);
+        let mut first_loss = None;
         // The probes of the window, each with an outcome of its own.
         let first = whole(((now - window) / interval).ceil());
         let end = whole((now - LOST_AFTER) / interval);
@@ -95,15 +104,20 @@ impl Mesh {
             sent += 1;
             let seed = (source as u64) << 40 ^ (peer as u64) << 20 ^ (protocol as u64) << 60 ^ probe;
             let drawn = (mixed(seed) >> 11) as f64 / (1_u64 << 53) as f64;
-            let rate = fault.filter(|(_, since)| probe as f64 * interval >= *since).map_or(0.000_1, |(rate, _)| rate);
-            if drawn < rate {
-                lost += 1;
-                lost_in_row = if answered_since > 0 { 1 } else { lost_in_row + 1 };
-                answered_since = 0;
+            let at = probe as f64 * interval;
+            if drawn < self.rate(source, peer, at) {
+                if answered_since > 0 {
+                    (answered_before, lost_in_row) = (answered_since, 0);
+                }
+                (lost, lost_in_row, answered_since) = (lost + 1, lost_in_row + 1, 0);
                 there += u32::from(mixed(seed ^ 1).is_multiple_of(2));
-            } else if lost > 0 {
+                first_loss = first_loss.or(Some(at));
+            } else {
                 answered_since += 1;
             }
+        }
+        if lost == 0 {
+            (answered_since, answered_before) = (0, 0);
         }
         let is_udp = protocol == Protocol::Udp;
         let rtt = 0.000_2 + (mixed((source.min(peer) as u64) << 32 | source.max(peer) as u64) % 800) as f64 / 1e6;
@@ -114,15 +128,15 @@ impl Mesh {
             lost,
             lost_in_row,
             answered_since,
+            answered_before,
             lost_there: is_udp.then_some(there),
             lost_back: is_udp.then_some(lost - there),
             rtt_p50_seconds: Some(rtt),
             ..RecentPeer::default()
         };
-        let begun = fault.filter(|_| lost > 0).map(|(_, since)| whole(since));
         Peer {
             protocol,
-            since_unix_seconds: begun,
+            since_unix_seconds: first_loss.map(whole),
             usual_rtt_p50_seconds: Some(rtt),
             heard: is_udp.then_some(sent - there),
             recent,
@@ -185,11 +199,15 @@ impl Mesh {
             let (node, rate) = line.split_once(' ')?;
             Some((*self.by_name.get(node)?, rate.trim().parse::<f64>().ok()?))
         });
-        let named: HashMap<usize, f64> = named.collect();
-        faults.retain(|node, _| named.contains_key(node));
+        let (named, now): (HashMap<usize, f64>, f64) = (named.collect(), now());
+        for fault in faults.iter_mut().filter(|it| it.until > now && named.get(&it.node) != Some(&it.rate)) {
+            fault.until = now;
+        }
+        faults.retain(|fault| fault.until > now - WINDOW_MAX);
         for (node, rate) in named {
-            let began = faults.get(&node).map_or_else(now, |(_, began)| *began);
-            faults.insert(node, (rate, began));
+            if !faults.iter().any(|it| it.node == node && it.until > now) {
+                faults.push(Fault { node, rate, since: now, until: f64::INFINITY });
+            }
         }
     }
 }

@@ -212,7 +212,7 @@ fn object(kind: u8, peer: &Peer<'_>, seconds: f64, now_unix_seconds: u64) -> Vec
     if recent.lost > 0 || recent.lost_in_row > 0 || recent.refused {
         parts |= LOSSES;
         varint(&mut rest, u64::from(recent.lost) << 1 | u64::from(recent.refused));
-        rest.extend([recent.lost_in_row, recent.answered_since].map(narrow));
+        rest.extend([recent.lost_in_row, recent.answered_since, recent.answered_before].map(narrow));
     }
     if let Some(since) = peer.since_unix_seconds {
         parts |= SINCE;
@@ -485,7 +485,7 @@ impl<'a> Bytes<'a> {
         if has(LOSSES) {
             let lost = self.varint()?;
             (recent.lost, recent.refused) = (u32::try_from(lost >> 1).ok()?, lost & 1 > 0);
-            [recent.lost_in_row, recent.answered_since] = self.array::<2>()?.map(u32::from);
+            [recent.lost_in_row, recent.answered_since, recent.answered_before] = self.array()?.map(|it: u8| it.into());
         }
         if has(SINCE) {
             peer.since_unix_seconds = Some(now_unix_seconds.saturating_sub(self.varint()?));

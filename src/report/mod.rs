@@ -337,6 +337,9 @@ pub struct RecentPeer {
     /// Number of probes that were answered since; at most 255.
     #[serde(skip_serializing_if = "is_zero")]
     pub answered_since: u32,
+    /// Number of probes that were answered between that and the loss before; at most 255.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub answered_before: u32,
     /// Number of them lost on the way to the peer, as the peer's count of requests shows. UDP only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_there: Option<u32>,
@@ -574,14 +577,13 @@ mod tests {
             r#""lost":0,"lost_there":3,"lost_back":0,"rtt_p50_seconds":null"#,
             r#","heard":59,"hops":3,"delay_there_seconds":2.5,"delay_back_seconds":1.5"#,
             r#","delay_variation_there_seconds":0.25,"delay_variation_back_seconds":0.5"#,
-            r#","path_mtu_bytes":1450,"#,
-            r#""mtu_hole":{"passes_bytes":1300,"direction":"in","said":"too_big"},"#,
+            r#","path_mtu_bytes":1450,"mtu_hole":{"passes_bytes":1300,"direction":"in","said":"too_big"},"#,
             r#""flows":{"probed":16,"losing_count":1,"losing":[{"source_port":40312,"lost":5,"probes":8,"direction":"out"}]}}"#,
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(serde_json::to_string(&serde_json::from_str::<Peer>(&text).unwrap()).unwrap(), text);
-        let tcp = Peer { protocol: Protocol::Tcp, syn_retransmissions: Some(2), ..Peer::default() };
+        let tcp = Peer { syn_retransmissions: Some(2), ..Peer::default() };
         assert!(serde_json::to_string(&tcp).unwrap().ends_with(r#","syn_retransmissions":2}"#));
         let icmp = serde_json::to_string(&Peer::default()).unwrap();
         assert!(icmp.ends_with(r#","ten_minutes":null}"#) && !icmp.contains("lost_there"), "{icmp}");
@@ -591,7 +593,7 @@ mod tests {
     #[test]
     fn an_address_of_another_kind_is_not_known_and_no_error() {
         let read = |address: &str| {
-            let text = format!(r#"{{"node":"b","address":{address}}}"#);
+            let text = format!(r#"{{"address":{address}}}"#);
             serde_json::from_str::<Peer>(&text).map(|peer| peer.address).map_err(drop)
         };
         assert_eq!(read(r#""10.0.0.1""#), Ok(Some([10, 0, 0, 1].into())));

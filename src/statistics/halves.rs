@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::modulo;
+use super::recent::Moment;
 use crate::limits::{HOUR_STEP, IN_FLIGHT_PER_PEER_MAX};
 use crate::units::Nanos;
 
@@ -28,6 +30,12 @@ pub(super) struct Halves {
     epoch: AtomicU64,
     /// Number of the current half, counted from 1; 0 before the first tick.
     current: AtomicU32,
+    /// Seconds from the first tick to the last one.
+    second: AtomicU32,
+}
+
+fn seconds(time: Nanos) -> u32 {
+    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// The end of one or more halves.
@@ -51,6 +59,7 @@ impl Halves {
             per_minute: u32::try_from(per_minute).unwrap_or(u32::MAX),
             epoch: AtomicU64::new(0),
             current: AtomicU32::new(0),
+            second: AtomicU32::new(0),
         }
     }
 
@@ -77,6 +86,17 @@ impl Halves {
         self.current.store(turn.to, Ordering::Release);
     }
 
+    /// Notes the time of a tick.
+    pub(super) fn set_second(&self, now: Nanos) {
+        let epoch = Nanos(self.epoch.load(Ordering::Relaxed));
+        self.second.store(seconds(now.since(epoch)), Ordering::Relaxed);
+    }
+
+    /// Returns the moment of the last tick.
+    pub(super) fn moment(&self) -> Moment {
+        Moment { window: modulo(self.current()), second: modulo(self.second.load(Ordering::Relaxed)) }
+    }
+
     /// Returns how much time `half` and the half before it cover at `now`. Half 0 covers nothing,
     /// and half 1 has no half before it.
     pub(super) fn covered(&self, half: u32, now: Nanos) -> Nanos {
@@ -100,6 +120,15 @@ impl Halves {
     /// Whether `half` is the first of its minute.
     pub(super) const fn is_first(&self, half: u32) -> bool {
         half.saturating_sub(1).is_multiple_of(self.per_minute)
+    }
+
+    /// Returns when this second was, if it was within `minute`, and otherwise when that began.
+    /// Seconds are counted from the first tick, modulo 2^16.
+    pub(super) fn in_minute(&self, minute: u32, second: u16) -> Nanos {
+        let begin = self.minute_begin(minute);
+        let after = second.wrapping_sub(modulo(seconds(begin.since(self.begin(1)))));
+        let after = Nanos(u64::from(after) * 1_000_000_000);
+        if after < HOUR_STEP.into() { begin.plus(after) } else { begin }
     }
 
     /// Returns when `minute` began, on the clock of the ticks. The result is wrong

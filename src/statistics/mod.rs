@@ -402,7 +402,9 @@ impl Statistics {
     /// Advances the recent window to the next half if the current one is over at `now`. Also ends
     /// the minute, if that half was its last. Called at every turn.
     pub fn tick(&self, now: Nanos) {
-        let Some(turn) = self.halves.due(now) else { return };
+        let due = self.halves.due(now);
+        self.halves.set_second(now);
+        let Some(turn) = due else { return };
         // While a reader holds the marks, nothing advances; the next tick tries again.
         if self.marks.turn(now, &self.own()) {
             self.end_minute(turn);
@@ -487,9 +489,11 @@ impl<'a> MethodStatistics<'a> {
         Some(HourReading { minutes, probes, end: self.halves.minute_begin(minutes.ended) })
     }
 
-    /// Returns the start of the minute in which the current run of losing minutes began, on
-    /// the monotonic clock. `None` if nothing was lost in the `recent` window, or if the
-    /// slot has no hour.
+    /// Returns when the current run of losing minutes began, on the monotonic clock. `None` if
+    /// nothing was lost in the `recent` window, or if the slot has no hour.
+    ///
+    /// It is the time at which the first loss was known if no other loss of its minute was long
+    /// before, and otherwise the start of that minute.
     ///
     /// A run may have a gap of one minute. At intervals of `i` minutes, only every `i`th
     /// minute can have a loss, so the gap may be `2i - 1` minutes. A run that is as old as
@@ -502,7 +506,8 @@ impl<'a> MethodStatistics<'a> {
         let minutes_apart = numbers.interval.0.div_ceil(Nanos::from(HOUR_STEP).0).max(1);
         let gap = u32::try_from(2 * minutes_apart - 1).unwrap_or(u32::MAX);
         let minute = numbers.hours.losing_since(slot, gap, || self.outcomes(slot).lost)?;
-        Some(self.halves.minute_begin(minute))
+        let first_lost = self.slot(slot).map(|peer| peer.recent().first_lost())?;
+        Some(self.halves.in_minute(minute, first_lost))
     }
 
     fn outcomes(self, slot: SlotId) -> Outcomes {
@@ -528,10 +533,10 @@ fn epoch_seconds() -> u32 {
     u32::try_from(clock::realtime().0 / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
-/// Reduces the number of a half to the 16 bits that a slot stores.
+/// Reduces the number of a half, or a second, to the 16 bits that a slot stores.
 #[expect(clippy::cast_possible_truncation, reason = "that is what is meant")]
-const fn modulo(window: u32) -> u16 {
-    window as u16
+const fn modulo(number: u32) -> u16 {
+    number as u16
 }
 
 #[cfg(test)]

@@ -36,10 +36,30 @@ pub(super) struct Windows {
     answered_since: AtomicU8,
 }
 
+/// What only losses change.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    /// When a probe was lost while neither half had a loss, in seconds after the first tick, modulo
+    /// 2^16.
+    first: AtomicU16,
+    /// Number of probes that were answered between the last losses in a row and the loss before.
+    answered_before: AtomicU8,
+}
+
+/// A moment on the clock of the ticks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// The half that is current then, modulo 2^16.
+    pub(super) window: u16,
+    /// Seconds after the first tick, modulo 2^16.
+    pub(super) second: u16,
+}
+
 /// The two halves of one slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent<'a> {
     pub(super) windows: &'a Windows,
+    pub(super) losses: &'a Losses,
     /// Round-trip times per native bucket: first of the even half, then of the odd half.
     pub(super) bins: &'a [AtomicU8],
     pub(super) scale: &'a Scale,
@@ -60,6 +80,8 @@ pub struct RecentReading {
     pub lost_in_row: u32,
     /// Number of probes that were answered since; at most 255.
     pub answered_since: u32,
+    /// Number of probes that were answered between that and the loss before; at most 255.
+    pub answered_before: u32,
     /// Median of the round-trip times in seconds; `None` if no probe was answered.
     pub rtt_p50_seconds: Option<f64>,
     /// 99th percentile of the round-trip times in seconds; `None` if no probe was answered.
@@ -71,6 +93,13 @@ fn bump8(counter: &AtomicU8) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
 }
 
+/// Stores a number unless it is there. What only losses change is then not resident before one.
+fn store_if_other(counter: &AtomicU8, number: u8) {
+    if counter.load(Ordering::Relaxed) != number {
+        counter.store(number, Ordering::Relaxed);
+    }
+}
+
 impl Recent<'_> {
     /// Returns the half that `window` belongs to, and its round-trip times.
     fn half(&self, window: u16) -> (&Half, &[AtomicU8]) {
@@ -79,14 +108,18 @@ impl Recent<'_> {
         (&self.windows.halves[odd], if odd == 1 { odd_bins } else { even_bins })
     }
 
+    const fn runs(&self) -> [&AtomicU8; 3] {
+        [&self.windows.lost_in_row, &self.windows.answered_since, &self.losses.answered_before]
+    }
+
     fn clear(&self, window: u16) {
         let (half, bins) = self.half(window);
         [&half.sent, &half.lost].into_iter().chain(bins).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
-    /// Counts an event. `cell` is that of its round-trip time. At most `late` probes are answered
-    /// between a lost one and the time when its loss is known.
-    pub(super) fn record(&self, event: Event, cell: usize, window: u16, late: u8) {
+    /// Counts an event at this moment. `cell` is that of its round-trip time. At most `late` probes
+    /// are answered between a lost one and the time when its loss is known.
+    pub(super) fn record(&self, event: Event, cell: usize, Moment { window, second }: Moment, late: u8) {
         let windows = &self.windows.numbers;
         let held = windows.done();
         if held != window {
@@ -106,11 +139,15 @@ impl Recent<'_> {
                 bump8(&self.windows.answered_since);
             }
             Event::Lost => {
+                if self.windows.halves.iter().all(|half| half.lost.load(Ordering::Relaxed) == 0) {
+                    self.losses.first.store(second, Ordering::Relaxed);
+                }
                 bump8(&half.lost);
                 // A loss is known late. So the last ones of an outage come after the first answers.
                 let answered = self.windows.answered_since.load(Ordering::Relaxed);
                 let is_outage = self.windows.lost_in_row.load(Ordering::Relaxed) >= OUTAGE_PROBES;
                 if answered > if is_outage { late } else { 0 } {
+                    self.losses.answered_before.store(answered, Ordering::Relaxed);
                     self.windows.lost_in_row.store(0, Ordering::Relaxed);
                     self.windows.answered_since.store(0, Ordering::Relaxed);
                 }
@@ -165,10 +202,9 @@ impl Recent<'_> {
         }
         let quantile = |q| self.scale.quantile_of_bins(q, bins.iter().map(|count| u64::from(*count)));
         let received = bins.iter().map(|count| u32::from(*count)).sum();
-        let Windows { lost_in_row, answered_since, .. } = self.windows;
         // A probe may have been answered meanwhile, or lost.
-        let [lost_in_row, answered_since] =
-            [lost_in_row, answered_since].map(|count| if lost > 0 { count.load(Ordering::Relaxed).into() } else { 0 });
+        let [lost_in_row, answered_since, answered_before] =
+            self.runs().map(|count| if lost > 0 { count.load(Ordering::Relaxed).into() } else { 0 });
         let [rtt_p50_seconds, rtt_p99_seconds] = [0.5, 0.99].map(quantile);
         Some(RecentReading {
             seconds,
@@ -177,25 +213,32 @@ impl Recent<'_> {
             lost,
             lost_in_row,
             answered_since,
+            answered_before,
             rtt_p50_seconds,
             rtt_p99_seconds,
         })
     }
 
+    /// Returns when a probe was lost while neither half had a loss, in seconds after the first
+    /// tick, modulo 2^16.
+    pub(super) fn first_lost(&self) -> u16 {
+        self.losses.first.load(Ordering::Relaxed)
+    }
+
     /// Clears both halves of the slot.
     pub(super) fn reset(&self) {
-        let Windows { numbers, lost_in_row, answered_since, .. } = self.windows;
-        for count in [lost_in_row, answered_since] {
-            count.store(0, Ordering::Relaxed);
-        }
-        numbers.turn(0, || [0, 1].into_iter().for_each(|window| self.clear(window)));
+        self.runs().into_iter().for_each(|count| store_if_other(count, 0));
+        self.windows.numbers.turn(0, || [0, 1].into_iter().for_each(|window| self.clear(window)));
     }
 
     /// Copies `other` into this slot.
     pub(super) fn take_over(&self, other: Recent<'_>) {
-        let (to, from) = (self.windows, other.windows);
-        for (to, from) in [(&to.lost_in_row, &from.lost_in_row), (&to.answered_since, &from.answered_since)] {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        for (to, from) in self.runs().into_iter().zip(other.runs()) {
+            store_if_other(to, from.load(Ordering::Relaxed));
+        }
+        let first = other.first_lost();
+        if self.first_lost() != first {
+            self.losses.first.store(first, Ordering::Relaxed);
         }
         self.windows.numbers.turn(other.windows.numbers.done(), || {
             for window in [0, 1] {
@@ -219,17 +262,17 @@ mod tests {
 
     fn record(recent: Recent<'_>, window: u16, times: usize) {
         for _ in 0..times {
-            recent.record(Event::Sent, 0, window, 0);
-            recent.record(RECEIVED, 0, window, 0);
+            recent.record(Event::Sent, 0, Moment { window, second: 0 }, 0);
+            recent.record(RECEIVED, 0, Moment { window, second: 0 }, 0);
         }
     }
 
     /// Returns what a reader of `window` sees of 10 probes in window 8, 20 in window 9, and one in
     /// `next` that arrives during the read.
     fn seen(window: u16, and_before: bool, next: u16) -> Option<(u32, u32)> {
-        let (windows, scale) = (Windows::default(), Scale::default());
+        let (windows, losses, scale) = (Windows::default(), Losses::default(), Scale::default());
         let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();
-        let recent = Recent { windows: &windows, bins: &bins, scale: &scale };
+        let recent = Recent { windows: &windows, losses: &losses, bins: &bins, scale: &scale };
         record(recent, 8, 10);
         record(recent, 9, 20);
         let reading = recent.read_while(window, and_before, 60.0, || record(recent, next, 1));
@@ -248,36 +291,41 @@ mod tests {
     }
 
     /// Records probes, `x` for a lost one and `.` for an answered one, and returns what was last
-    /// lost in a row and answered since.
-    fn last(outcomes: &str, late: u8) -> [u32; 2] {
-        let (windows, scale) = (Windows::default(), Scale::default());
+    /// lost in a row, answered since, and answered before.
+    fn last(outcomes: &str, late: u8) -> [u32; 3] {
+        let (windows, losses, scale) = (Windows::default(), Losses::default(), Scale::default());
         let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();
-        let recent = Recent { windows: &windows, bins: &bins, scale: &scale };
+        let recent = Recent { windows: &windows, losses: &losses, bins: &bins, scale: &scale };
         for outcome in outcomes.chars() {
-            recent.record(Event::Sent, 0, 8, late);
-            recent.record(if outcome == 'x' { Event::Lost } else { RECEIVED }, 0, 8, late);
+            recent.record(Event::Sent, 0, Moment { window: 8, second: 0 }, late);
+            recent.record(
+                if outcome == 'x' { Event::Lost } else { RECEIVED },
+                0,
+                Moment { window: 8, second: 0 },
+                late,
+            );
         }
         let reading = recent.read(8, true, 60.0).expect("a reading");
-        [reading.lost_in_row, reading.answered_since]
+        [reading.lost_in_row, reading.answered_since, reading.answered_before]
     }
 
     #[test]
     fn the_last_losses_in_a_row_and_the_answers_since_are_counted() {
         for (outcomes, expected) in [
-            ("", [0, 0]),
-            ("......", [0, 0]),
-            ("..x", [1, 0]),
-            ("..xxx...", [3, 3]),
-            ("..xxx..x", [1, 0]),
-            ("..xx.x.", [1, 1]),
+            ("", [0, 0, 0]),
+            ("......", [0, 0, 0]),
+            ("..x", [1, 0, 2]),
+            ("..xxx...", [3, 3, 2]),
+            ("..xxx..x", [1, 0, 2]),
+            ("..xx.x.", [1, 1, 1]),
             // The last losses of an outage are known after the first answers.
-            ("..xxxx.x.x...", [6, 5]),
-            ("..xxxx.......x", [1, 0]),
+            ("..xxxx.x.x...", [6, 5, 2]),
+            ("..xxxx.......x", [1, 0, 7]),
         ] {
             assert_eq!(last(outcomes, 6), expected, "{outcomes}");
         }
-        assert_eq!(last("..xxxx.x", 0), [1, 0], "a loss is known at once");
-        assert_eq!(last(&"x".repeat(300), 6), [255, 0]);
-        assert_eq!(last(&format!("xxxx{}", ".".repeat(300)), 6), [4, 255]);
+        assert_eq!(last("..xxxx.x", 0), [1, 0, 1], "a loss is known at once");
+        assert_eq!(last(&"x".repeat(300), 6), [255, 0, 0]);
+        assert_eq!(last(&format!("xxxx{}", ".".repeat(300)), 6), [4, 255, 0]);
     }
 }

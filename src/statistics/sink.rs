@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{FlowWay, Statistics, bump, modulo};
+use super::{FlowWay, Statistics, bump};
 use crate::peers::{Method, SlotId, ZoneId};
 use crate::prober::{Event, Sink};
 use crate::units::Nanos;
@@ -25,7 +25,7 @@ impl Sink for MethodSink<'_> {
         let Self { statistics, method } = *self;
         let Some(numbers) = &statistics.numbers[method as usize] else { return };
         let Some(peer) = numbers.slots.get(slot.index()) else { return };
-        peer.record(event, modulo(statistics.halves.current()), numbers.late);
+        peer.record(event, statistics.halves.moment(), numbers.late);
         let cell = match event {
             Event::Received { stamp, rtt, .. } => {
                 bump(&statistics.stamps[stamp as usize], 1);

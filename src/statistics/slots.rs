@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::histogram::{ClassicReading, HistogramReading};
-use super::recent::{Recent, Windows};
+use super::recent::{Losses, Moment, Recent, Windows};
 use super::scale::Scale;
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
@@ -47,6 +47,7 @@ pub(super) struct Rare {
     refused: AtomicU32,
     terminating: [AtomicU32; 2],
     send_errors: [AtomicU32; REASONS],
+    losses: Losses,
 }
 
 /// The counters of all slots. Those of all methods of a slot lie beside each other. They are a few
@@ -211,7 +212,7 @@ impl Rare {
 }
 
 impl PeerStatistics<'_> {
-    pub(super) fn record(self, event: Event, window: u16, late: u8) {
+    pub(super) fn record(self, event: Event, moment: Moment, late: u8) {
         let Self { hot, rare, cells, scale, .. } = self;
         let mut cell = 0;
         match event {
@@ -232,7 +233,7 @@ impl PeerStatistics<'_> {
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
             Event::Extra { .. } => {}
         }
-        self.recent().record(event, cell, window, late);
+        self.recent().record(event, cell, moment, late);
     }
 
     /// Counts SYN segments that were sent again.
@@ -254,7 +255,7 @@ impl PeerStatistics<'_> {
 
     /// Returns the recent window of the slot.
     pub(super) const fn recent(&self) -> Recent<'_> {
-        Recent { windows: &self.hot.windows, bins: self.recent_bins, scale: self.scale }
+        Recent { windows: &self.hot.windows, losses: &self.rare.losses, bins: self.recent_bins, scale: self.scale }
     }
 
     /// Returns when the slot began to count, in seconds since the epoch.

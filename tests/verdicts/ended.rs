@@ -3,11 +3,11 @@
 //! `src/mesh/verdicts/quiet.rs` were chosen before these meshes were drawn.
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::verdicts::{Judged, Kind, judge_whole};
+use kube_canary::mesh::verdicts::{Judged, Kind, Verdict, judge_whole};
 use kube_canary::report::{Method, Network};
 use kube_canary::sys::clock;
 
-use super::mesh::{Plan, Random, name};
+use super::mesh::{Plan, Random};
 use super::rows::{Made, put_at};
 use super::shapes::{seed, some};
 
@@ -57,14 +57,16 @@ struct Shape {
 
 fn made(random: &mut Random, fault: &Fault, ends: (usize, usize), (read, window): (i64, i64), method: Method) -> Made {
     let interval = if method == Method::Tcp { 10 } else { 1 };
-    let [mut sent, mut lost, mut lost_in_row, mut answered_since] = [0; 4];
+    let [mut sent, mut lost, mut lost_in_row, mut answered_since, mut answered_before] = [0; 5];
     let phase = i64::try_from(random.below(10)).expect("few") % interval;
     for second in (read - window..read - LOSS_KNOWN_AFTER).filter(|second| (second - phase) % interval == 0) {
         sent += 1;
         if random.chance(fault.rate_of(ends.0, ends.1, second)) {
-            (lost, lost_in_row) = (lost + 1, if answered_since > 0 { 1 } else { lost_in_row + 1 });
-            answered_since = 0;
-        } else if lost > 0 {
+            if answered_since > 0 {
+                (answered_before, lost_in_row) = (answered_since, 0);
+            }
+            (lost, lost_in_row, answered_since) = (lost + 1, lost_in_row + 1, 0);
+        } else {
             answered_since += 1;
         }
     }
@@ -77,7 +79,8 @@ fn made(random: &mut Random, fault: &Fault, ends: (usize, usize), (read, window)
         lost,
         refused: false,
         lost_in_row,
-        answered_since,
+        answered_since: if lost > 0 { answered_since } else { 0 },
+        answered_before,
         ways: None,
         arrived: 0,
         heard: None,
@@ -115,60 +118,61 @@ fn judged(random: &mut Random, shape: Shape, fault: &Fault) -> (Judged, Vec<i64>
     (found, ends)
 }
 
-const SHAPES: [Shape; 2] = [Shape { nodes: 13, collection: 1 }, Shape { nodes: 60, collection: 12 }];
+const SMALL: Shape = Shape { nodes: 13, collection: 1 };
+const LARGE: Shape = Shape { nodes: 60, collection: 12 };
 
-/// A fault ends: what is still named so many seconds later?
+/// Each fault lasts 40 s. From so many seconds after its end on, nothing holds any more, neither it
+/// nor what the recent windows still show of it.
 #[test]
 fn a_fault_that_has_ended_is_over_within_seconds() {
-    for shape in SHAPES {
-        for (of, rate) in [
-            (Lossy::Node, 1.0),
-            (Lossy::Node, 0.3),
-            (Lossy::Node, 0.1),
-            (Lossy::All, 0.3),
-            (Lossy::All, 0.02),
-            (Lossy::Link, 0.9),
-            (Lossy::Link, 0.5),
-            (Lossy::Link, 0.2),
-        ] {
-            let mut random = Random(seed(8_000_000));
-            let mut line = String::new();
-            let mut others = std::collections::BTreeMap::new();
-            for ended in 0..70 {
-                // The reports that were read first show a time before.
-                let ended = ended + shape.collection;
-                let fault = Fault { of, rate, begins: -ended - 40, ends: -ended };
-                let mut holding = 0;
-                for _ in 0..5 {
-                    let (found, _) = judged(&mut random, shape, &fault);
-                    holding += usize::from(found.verdicts.iter().any(|it| it.kind < Kind::AgentStarved));
-                    for it in found.verdicts.iter().chain(&found.ended) {
-                        *others.entry(format!("{:?} {}", it.kind, it.holds())).or_insert(0) += 1;
-                    }
-                }
-                line += &holding.to_string();
-            }
-            say!("{} {of:?} {rate}: {line} {others:?}", shape.nodes);
+    let mut random = Random(seed(8_000_000));
+    for (shape, of, rate, within) in [
+        (SMALL, Lossy::Node, 1.0, 7),
+        (SMALL, Lossy::Node, 0.3, 7),
+        (SMALL, Lossy::Node, 0.1, 8),
+        (SMALL, Lossy::All, 0.3, 7),
+        (SMALL, Lossy::All, 0.02, 8),
+        (SMALL, Lossy::Link, 0.9, 8),
+        (SMALL, Lossy::Link, 0.5, 12),
+        (LARGE, Lossy::Node, 0.3, 7),
+        (LARGE, Lossy::All, 0.3, 7),
+        (LARGE, Lossy::Link, 0.5, 12),
+    ] {
+        let (mut looks, mut holding, mut known, mut worst) = (0, 0, 0, 0);
+        for ended in (within..70).step_by(if shape.nodes == SMALL.nodes { 3 } else { 11 }) {
+            // The reports that were read first show a time before.
+            let ends = -ended - shape.collection;
+            let (found, ends_found) = judged(&mut random, shape, &Fault { of, rate, begins: ends - 40, ends });
+            looks += 1;
+            holding += usize::from(found.verdicts.iter().any(is_of_the_network));
+            known += usize::from(!ends_found.is_empty());
+            worst = ends_found.iter().map(|end| (end - ends).abs()).max().unwrap_or(0).max(worst);
         }
+        say!(
+            "{shape:?}, {of:?} {rate}, from {within} s on: {holding} of {looks} hold, {known} know the end, to {worst} s"
+        );
+        assert!(holding * 10 <= looks && worst <= 4, "{of:?} {rate}: {holding} hold, the end is off by {worst} s");
+        assert!(known > 0 || rate >= 1.0, "{of:?} {rate}: nothing says that it is over");
     }
 }
 
-/// A fault goes on: no judgement may say that it is over.
+/// A fault goes on: hardly a judgement says that it is over.
 #[test]
-fn a_fault_that_goes_on_is_never_over() {
+fn a_fault_that_goes_on_is_not_over() {
     let mut random = Random(seed(9_000_000));
     let (mut looks, mut over) = (0, 0);
-    for look in 0..200 {
+    for _ in 0..300 {
         let of = some(&mut random, &[Lossy::Node, Lossy::Link, Lossy::All]);
         let rate = some(&mut random, &[0.02, 0.05, 0.1, 0.2, 0.5, 0.9]);
         let age = 10 + i64::try_from(random.below(100)).expect("few");
-        let fault = Fault { of, rate, begins: -age, ends: 1 };
-        let (found, ends) = judged(&mut random, SHAPES[look % 2], &fault);
-        looks += usize::from(found.verdicts.iter().any(|it| it.kind < Kind::AgentStarved));
-        if !ends.is_empty() {
-            say!("{fault:?}: {:?}", found.ended);
-        }
-        over += ends.len();
+        let (found, ends) = judged(&mut random, SMALL, &Fault { of, rate, begins: -age, ends: 1 });
+        looks += usize::from(found.verdicts.iter().any(is_of_the_network));
+        over += usize::from(!ends.is_empty());
     }
-    say!("{looks} judgements name a fault that goes on, and {over} say that it is over");
+    say!("{looks} of 300 judgements name a fault that goes on, and {over} say that it is over");
+    assert!(looks > 200 && over <= 2, "{looks} name it, {over} say that it is over");
+}
+
+fn is_of_the_network(verdict: &Verdict) -> bool {
+    verdict.kind < Kind::AgentStarved
 }

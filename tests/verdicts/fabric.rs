@@ -114,6 +114,7 @@ fn judged_if(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u
                         refused: false,
                         lost_in_row: 0,
                         answered_since: 0,
+                        answered_before: 0,
                         ways: (method == Method::Udp).then_some(if link.from < LEFT { (lost, 0) } else { (0, lost) }),
                         arrived: 0,
                         heard: None,

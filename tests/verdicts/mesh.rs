@@ -469,7 +469,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                     let pair = Random((from.min(*to) * 1_000 + from.max(*to)) as u64 ^ seed).unit();
                     let usual = 60.0 + 120.0 * pair + far * (0.9 + 0.2 * pair);
                     let (least, most) = bucket(usual + plan.extra_us(from, *to));
-                    let [lost_in_row, answered_since] = last_losses(unanswered, window);
+                    let [lost_in_row, answered_since, answered_before] = last_losses(unanswered, window);
                     row.push(Made {
                         to: *to,
                         network,
@@ -482,6 +482,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         arrived: !(there | plan_is_away(plan, *to, unread)),
                         lost_in_row,
                         answered_since,
+                        answered_before,
                         heard: None,
                         rtt_seconds: f64::midpoint(least, most),
                         usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),
@@ -572,10 +573,11 @@ fn hear(rows: &mut [Vec<Made>], covered: impl Fn(usize) -> u64) {
 
 /// Returns how many probes of a window were last lost in a row, and how many were answered since.
 /// The newest is the lowest bit.
-fn last_losses(unanswered: u64, window: u64) -> [u32; 2] {
+fn last_losses(unanswered: u64, window: u64) -> [u32; 3] {
     let probes = || (0..u64::BITS).filter(|at| window >> at & 1 == 1).map(|at| unanswered >> at & 1 == 1);
     let count = |of: usize| u32::try_from(of).expect("at most 64");
     let answered = probes().take_while(|is_lost| !is_lost).count();
     let lost = probes().skip(answered).take_while(|is_lost| *is_lost).count();
-    if lost == 0 { [0; 2] } else { [count(lost), count(answered)] }
+    let before = probes().skip(answered + lost).take_while(|is_lost| !is_lost).count();
+    if lost == 0 { [0; 3] } else { [lost, answered, before].map(count) }
 }

@@ -61,6 +61,7 @@ pub struct Made {
     /// The last probes that were lost, without an answer since.
     pub lost_in_row: u32,
     pub answered_since: u32,
+    pub answered_before: u32,
     /// Of UDP: the losses whose way is known, and the requests that arrived, newest first.
     pub ways: Option<(u32, u32)>,
     pub arrived: u64,
@@ -139,6 +140,7 @@ pub fn put_at(
             recent: RecentPeer {
                 lost_in_row: cell.lost_in_row,
                 answered_since: cell.answered_since,
+                answered_before: cell.answered_before,
                 seconds,
                 sent: cell.sent,
                 received: cell.sent - cell.lost,

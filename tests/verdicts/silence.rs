@@ -67,6 +67,7 @@ fn made(to: usize, method: Method, sent: u32, [lost, lost_in_row, answered_since
         refused: false,
         lost_in_row,
         answered_since,
+        answered_before: 0,
         ways: None,
         arrived: 0,
         heard: None,

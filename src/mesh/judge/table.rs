@@ -24,6 +24,9 @@ use crate::report::Method;
 /// Judgements in a row that must lack a verdict before it ends. One is enough if links have come
 /// back.
 const LACKED: u8 = 2;
+/// Verdicts that end within this time are of the same fault if a judgement finds one of them only
+/// after its end: the longest recent window.
+const SAME_END_SECONDS: u64 = 60;
 /// A verdict that has begun so soon after its end comes and goes.
 const AGAIN_SECONDS: u64 = 600;
 /// How long an ended verdict is exported.
@@ -107,9 +110,8 @@ impl Table {
         for entry in self.entries.iter_mut().filter(|entry| entry.holds()) {
             entry.lacked = entry.lacked.saturating_add(1);
         }
-        for verdict in &found.ended {
-            self.over(verdict);
-        }
+        found.ended.iter().for_each(|verdict| self.over(verdict));
+        found.ended.iter().for_each(|verdict| self.over_before(verdict));
         for (place, verdict) in found.verdicts.iter().enumerate() {
             let holding = self.entries.iter_mut().filter(|entry| entry.holds());
             let count = holding.count();
@@ -132,23 +134,31 @@ impl Table {
         self.forget(now_unix_seconds);
     }
 
-    /// Takes a verdict that is over. It ends here, or still holds if it comes and goes. One that
-    /// was over before any judgement found it belongs to the past.
+    /// Takes a verdict that is over. It ends here, or still holds if it comes and goes.
     fn over(&mut self, verdict: &Verdict) {
         let is_it = |entry: &Entry| entry.verdict.id == verdict.id;
         let last_end = self.entries.iter().filter(|entry| is_it(entry)).filter_map(|it| it.verdict.ended_unix_seconds);
         let last_end = last_end.max().unwrap_or(0);
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && is_it(entry)) else {
-            if !self.entries.iter().any(|entry| is_same(&entry.verdict, verdict)) {
-                self.add_past(verdict);
-            }
-            return;
-        };
+        let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && is_it(entry)) else { return };
         let since = entry.verdict.since_unix_seconds.unwrap_or(0);
         if last_end > 0 && since < last_end.saturating_add(AGAIN_SECONDS) {
             entry.lacked = 0;
         } else if let Some(ended) = verdict.ended_unix_seconds {
             entry.end(ended.max(since));
+        }
+    }
+
+    /// Takes a verdict that was over before any judgement found it. It belongs to the past, unless
+    /// it is what the recent windows still show of another one that ended at the same time.
+    fn over_before(&mut self, verdict: &Verdict) {
+        let Some(ended) = verdict.ended_unix_seconds else { return };
+        let is_rest = |entry: &Entry| {
+            let end = entry.verdict.ended_unix_seconds;
+            entry.verdict.id == verdict.id && entry.holds()
+                || end.is_some_and(|end| end.abs_diff(ended) <= SAME_END_SECONDS)
+        };
+        if !self.entries.iter().any(is_rest) {
+            self.add_past(verdict);
         }
     }
 
@@ -346,7 +356,12 @@ mod tests {
             table.judged(&over(1, 900, 908 + round), at(round));
             assert_eq!(times(&table), [(Some(900), Some(909))]);
         }
-        assert_eq!(table.series(at(3))[0].holds, false);
+        assert!(!table.series(at(3))[0].holds);
+        // What is left in the recent windows of the same fault.
+        table.judged(&over(2, 900, 911), at(4));
+        assert_eq!(times(&table).len(), 1);
+        table.judged(&over(2, 900, 1_000), at(5));
+        assert_eq!(times(&table).len(), 2);
     }
 
     #[test]

@@ -393,9 +393,10 @@ impl Matrix {
         self.silence.are_links_back()
     }
 
-    /// Returns when the last row was read, in seconds after the epoch.
-    pub fn last_read(&self) -> i16 {
-        self.rows.iter().map(Row::read).max().unwrap_or_default()
+    /// Returns when the first and the last row were read, in seconds after the epoch.
+    pub fn reads(&self) -> (i16, i16) {
+        let reads = || self.rows.iter().map(Row::read);
+        (reads().min().unwrap_or_default(), reads().max().unwrap_or_default())
     }
 
     /// Returns the number of sources whose losses to a node, and to others, do not count yet.

@@ -58,16 +58,18 @@ pub struct Run {
     /// The layer, and whether it is over IPv6, as in [`Cell::key`].
     key: u8,
     /// Number of probes that were lost in a row.
-    lost: u8,
+    pub lost: u8,
     /// Number of probes that were answered since.
     pub answered: u8,
+    /// Number of probes that were answered between that and the loss before.
+    pub answered_before: u8,
     /// When the first of the latter was sent, or else the first of the former, in seconds after the
     /// epoch of the matrix.
     pub moment: i16,
 }
 
 impl Run {
-    const NONE: Self = Self { row: 0, peer: 0, key: 0, lost: 0, answered: 0, moment: 0 };
+    const NONE: Self = Self { row: 0, peer: 0, key: 0, lost: 0, answered: 0, answered_before: 0, moment: 0 };
 
     /// Returns the sort key of the runs of a row: those of a link are together.
     fn place(&self) -> (Link, u8) {
@@ -166,7 +168,8 @@ impl Silence {
             self.current.1 = None;
             return;
         }
-        let run = Run { row, peer, key, lost: narrow(lost), answered: narrow(answered), moment };
+        let [lost, answered, answered_before] = [lost, answered, recent.answered_before].map(narrow);
+        let run = Run { row, peer, key, lost, answered, answered_before, moment };
         self.is_cut |= room < size_of::<Run>() || !self.runs.push(run);
     }
 

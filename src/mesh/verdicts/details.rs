@@ -80,8 +80,8 @@ impl Moments {
 
 /// Returns the figures of all causes, in their order.
 pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
-    let last_read = scope.matrix.last_read();
-    let detail = || Detail { quiet: Quiet::at(last_read), ..Detail::default() };
+    let (first_read, last_read) = scope.matrix.reads();
+    let detail = || Detail { quiet: Quiet::of_reports(first_read, last_read), ..Detail::default() };
     let mut details: Vec<Detail> = findings.found.iter().map(|_| detail()).collect();
     // Most meshes measure only one network.
     if !scope.is_measured() {
@@ -95,6 +95,9 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         for (index, finding) in counted(findings, scope, (pair.a, pair.b)) {
             let detail = &mut details[index];
             detail.both = detail.both.plus(pair.both());
+            for tally in [pair.there, pair.back].iter().filter(|tally| tally.lost == 0) {
+                detail.quiet.add_others(tally.probes);
+            }
             count(&mut detail.pairs, pair.both());
             match finding.cause {
                 Cause::Node(node) => {

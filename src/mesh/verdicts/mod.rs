@@ -342,7 +342,9 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> J
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
     for list in [&mut verdicts, &mut ended] {
         list.truncate(MESH_VERDICTS_MAX);
-        list.iter_mut().for_each(|verdict| verdict.id = id(verdict));
+        for verdict in list {
+            verdict.id = id(verdict);
+        }
     }
     Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back() }
 }
@@ -416,7 +418,7 @@ fn of_losses<'a>(
         let certain = confidence(scope, finding, detail);
         let (confidence, severity) = (if is_likely { Confidence::Likely } else { certain }, severity(finding));
         let weight = finding.score;
-        verdicts.push(Verdict { weight, confidence, severity, protocol, ended_unix_seconds, ..verdict });
+        verdicts.push(Verdict { confidence, severity, protocol, ended_unix_seconds, weight, ..verdict });
     }
 }
 

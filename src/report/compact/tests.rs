@@ -58,6 +58,7 @@ fn worst() -> Peer<'static> {
             lost: 300,
             lost_in_row: 7,
             answered_since: 2,
+            answered_before: 4,
             lost_there: Some(200),
             lost_back: Some(99),
             ..well(Protocol::Udp).recent
