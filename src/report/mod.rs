@@ -1,5 +1,4 @@
 //! The report of one agent, `/api/v1/peers`: the agent itself, and what it measured of each peer.
-//!
 //! An agent writes it, and the other agents and the commands read it, all by these types.
 //!
 //! During a rollout, the agents of a mesh differ in version. So a reader ignores unknown fields,
@@ -583,8 +582,8 @@ mod tests {
             assert!(text.contains(part), "{part} in {text}");
         }
         assert_eq!(serde_json::to_string(&serde_json::from_str::<Peer>(&text).unwrap()).unwrap(), text);
-        let tcp = Peer { syn_retransmissions: Some(2), ..Peer::default() };
-        assert!(serde_json::to_string(&tcp).unwrap().ends_with(r#","syn_retransmissions":2}"#));
+        let tcp = serde_json::to_string(&Peer { syn_retransmissions: Some(2), ..Peer::default() }).unwrap();
+        assert!(tcp.ends_with(r#","syn_retransmissions":2}"#));
         let icmp = serde_json::to_string(&Peer::default()).unwrap();
         assert!(icmp.ends_with(r#","ten_minutes":null}"#) && !icmp.contains("lost_there"), "{icmp}");
         assert!(!serde_json::to_string(&Source::default()).unwrap().contains("listening"));
@@ -593,8 +592,7 @@ mod tests {
     #[test]
     fn an_address_of_another_kind_is_not_known_and_no_error() {
         let read = |address: &str| {
-            let text = format!(r#"{{"address":{address}}}"#);
-            serde_json::from_str::<Peer>(&text).map(|peer| peer.address).map_err(drop)
+            serde_json::from_str(&format!(r#"{{"address":{address}}}"#)).map(|it: Peer| it.address).map_err(drop)
         };
         assert_eq!(read(r#""10.0.0.1""#), Ok(Some([10, 0, 0, 1].into())));
         assert_eq!((read(r#""""#), read(r#""b.example""#), read("7")), (Ok(None), Ok(None), Err(())));

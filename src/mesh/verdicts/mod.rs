@@ -255,7 +255,7 @@ pub struct Judgement<'a> {
     pub leaving_not_listed: usize,
 }
 
-/// The verdicts of a judgement, the most severe first.
+/// The verdicts that a judgement has found, the most severe first.
 #[derive(Debug, Default)]
 pub struct Judged {
     /// Those that hold: at most [`MESH_VERDICTS_MAX`].

@@ -71,7 +71,7 @@ impl Sums {
 /// The answers of a cell since it ceased to lose.
 #[derive(Clone, Copy)]
 struct Answers {
-    answers: f64,
+    count: f64,
     /// Time from the first one until its report was read.
     seconds: f64,
     lost: f64,
@@ -81,8 +81,8 @@ struct Answers {
 
 impl Answers {
     fn since_last_loss(cell: Cell, run: LastLosses, seconds: f64) -> Self {
-        let (answers, lost) = (f64::from(run.answered), f64::from(cell.lost()));
-        Self { answers, seconds, lost, before: (f64::from(cell.probes()) - answers).max(lost), cost: 0.0 }
+        let (count, lost) = (f64::from(run.answered), f64::from(cell.lost()));
+        Self { count, seconds, lost, before: (f64::from(cell.probes()) - count).max(lost), cost: 0.0 }
     }
 
     /// Returns the answers before and after the last loss, if that was a single one. It may have
@@ -91,18 +91,18 @@ impl Answers {
         let [after, between] = [run.answered, run.answered_before].map(f64::from);
         let lost = f64::from(cell.lost()) - 1.0;
         let per_probe = seconds / after.max(1.0);
-        let answers = between + after;
+        let count = between + after;
         (run.lost == 1 && lost > 0.0).then(|| Self {
-            answers,
+            count,
             seconds: seconds + per_probe * (between + after.min(1.0)),
             lost,
-            before: (f64::from(cell.probes()) - answers - 1.0).max(lost),
-            cost: answers.ln_1p(),
+            before: (f64::from(cell.probes()) - count - 1.0).max(lost),
+            cost: count.ln_1p(),
         })
     }
 
-    fn nats(&self) -> f64 {
-        weight(self.lost, self.before, self.answers) - self.cost
+    fn nats(self) -> f64 {
+        weight(self.lost, self.before, self.count) - self.cost
     }
 }
 
@@ -137,8 +137,8 @@ impl Quiet {
         if self.ages.len() <= age {
             self.ages.resize(age + 1, Sums::default());
         }
-        let Answers { answers, seconds, lost, before, .. } = best;
-        let per_second = answers / seconds;
+        let Answers { count, seconds, lost, before, .. } = best;
+        let per_second = count / seconds;
         self.ages[age].add(&Sums { cells: 1, lost, before, per_second, not_seen: per_second * not_seen });
     }
 
