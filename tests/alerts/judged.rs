@@ -72,6 +72,17 @@ impl<'a> Judged<'a> {
         });
     }
 
+    /// Waits until no alert about a cause fires.
+    fn ends(&self) {
+        let healed = Instant::now();
+        until_within(PATIENCE, "it fires no longer", || {
+            let firing = self.prometheus.firing();
+            let faults = firing.iter().filter(|alert| alert.label("alertname") == "KubeCanaryFault").count();
+            if faults == 0 { Ok(()) } else { Err(format!("{firing:#?}")) }
+        });
+        println!("it has ended {} s after the fault", healed.elapsed().as_secs());
+    }
+
     /// Waits until every judge has judged often enough, and asserts that there is no alert.
     fn stays_calm(&self) {
         self.stays_calm_but_for(0);
@@ -129,11 +140,14 @@ fn two_percent_everywhere_in_twelve_nodes_is_one_alert() {
 }
 
 #[test]
-fn a_node_of_twelve_that_loses_a_fifth_is_one_alert() {
+fn a_node_of_twelve_that_loses_a_fifth_is_one_alert_until_it_is_well() {
     let mesh = Mesh::of(&TWELVE);
     let judged = Judged::new(&mesh);
-    let _fault = one_of(&mesh, "h", &TWELVE, 5);
+    let fault = one_of(&mesh, "h", &TWELVE, 5);
     judged.is_the_only_alert(["node", "h", "critical"]);
+    fault.stop();
+    judged.ends();
+    judged.stays_calm_but_for(1);
 }
 
 #[test]
@@ -149,13 +163,7 @@ fn a_split_into_six_and_six_nodes_is_one_alert_while_it_begins_lasts_and_ends() 
     let faults: Vec<Faults<'_>> = TWELVE.iter().map(cut).collect();
     judged.is_the_only_alert(["partition", "a|g", "critical"]);
     faults.iter().for_each(Faults::stop);
-    let healed = Instant::now();
-    until_within(PATIENCE, "it fires no longer", || {
-        let firing = judged.prometheus.firing();
-        let faults = firing.iter().filter(|alert| alert.label("alertname") == "KubeCanaryFault").count();
-        if faults == 0 { Ok(()) } else { Err(format!("{firing:#?}")) }
-    });
-    println!("it has ended {} s after the fault", healed.elapsed().as_secs());
+    judged.ends();
     judged.stays_calm_but_for(1);
 }
 
