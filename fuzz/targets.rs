@@ -189,6 +189,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
                 probes_skipped: Some(u64::from(head[9])),
                 receive_queue_drops: Some(u64::from(head[10] % 4)),
                 run_delay_seconds: figure(head[11]),
+                rtt_p99_seconds: figure(head[11]),
             },
             ..Source::default()
         });

@@ -278,6 +278,9 @@ pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 /// Reports of a mesh that are collected and judged. The rest is counted.
 pub const MESH_REPORTS_MAX: usize = 300;
+/// Agents of a collection that names them. Their names fit a request's head, if they have fewer
+/// than 70 bytes.
+pub const NAMED_REPORTS_MAX: usize = 100;
 /// Nodes of a mesh that are distinguished: the largest supported Kubernetes cluster, which
 /// 300 reports may name.
 pub const MESH_NODES_MAX: usize = 5_000;

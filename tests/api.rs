@@ -145,6 +145,35 @@ fn an_hour_has_a_series_for_each_protocol_and_null_where_nothing_was_measured() 
 }
 
 #[test]
+fn the_hour_of_all_peers_is_the_mean_of_their_losses() {
+    let _no_leaks = NoLeaks::here();
+    let peers = [("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "fd00::2")];
+    let agent = Agent::new(peers.into_iter().map(|(name, address)| (name.to_owned(), address.parse().unwrap())));
+    let tick = |minute| agent.statistics().tick(Nanos(1 + minute * MINUTE));
+    tick(0);
+    agent.answered(0, 20);
+    agent.answered(1, 300);
+    tick(1);
+    agent.answered(0, 20);
+    agent.lost(1);
+    tick(2);
+    let document = agent.json("/api/v1/hour/*");
+    assert_eq!((&document["peer"], &document["step_seconds"]), (&json!("*"), &json!(60)));
+    let series: Vec<_> = document["series"]
+        .as_array()
+        .expect("series")
+        .iter()
+        .map(|of| (of["protocol"].clone(), of["loss"].clone(), of["rtt_p99_seconds"].clone()))
+        .collect();
+    let expected = [
+        (json!("icmp"), json!([0.0, 0.5]), json!([0.000_488_3, 0.000_030_52])),
+        (json!("icmpv6"), json!([null, null]), json!([null, null])),
+    ];
+    assert_eq!(series, expected);
+    assert_eq!(agent.json("/api/v1/hour/%2A")["series"], document["series"]);
+}
+
+#[test]
 fn an_unknown_peer_and_a_peer_without_an_hour_are_404_with_one_line() {
     let _no_leaks = NoLeaks::here();
     let agent = Agent::many(600);

@@ -1,9 +1,10 @@
 //! `/api/v1/hour/PEER`: the last hour of a peer, as one series for each protocol and network that
-//! the peer is probed on.
+//! the peer is probed on. `/api/v1/hour/*` is that of all peers together ([`LinksHour`]).
 //!
 //! The document is built as a whole because it is small: 60 steps of three short numbers are 1.5
 //! KB, and a peer has at most four series.
 
+use std::rc::Rc;
 use std::sync::PoisonError;
 
 use serde::{Serialize, Serializer};
@@ -11,8 +12,12 @@ use serde::{Serialize, Serializer};
 use super::View;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
 use crate::report::Rounded;
-use crate::statistics::{HourReading, HourStep};
+use crate::statistics::{HourReading, HourStep, LinksHour};
 use crate::sys::clock;
+use crate::units::Nanos;
+
+/// Stands for all peers. It is the name of no node.
+const ALL: &str = "*";
 
 /// The reason why there is no document for a peer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,16 +49,46 @@ struct Series {
 }
 
 /// One number of every step, written as an array.
-#[derive(Clone, Copy, Debug)]
-struct Column(HourReading, fn(HourStep) -> Option<f64>);
+#[derive(Clone, Debug)]
+struct Column(Rc<[HourStep]>, fn(HourStep) -> Option<f64>);
 
 impl Serialize for Column {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.steps().map(|step| (self.1)(step).map(Rounded)))
+        serializer.collect_seq(self.0.iter().map(|step| (self.1)(*step).map(Rounded)))
     }
 }
 
-/// Returns the document for a peer. The name comes from a path and may be percent-encoded.
+/// A network and a protocol.
+type Way = [&'static str; 2];
+
+impl Series {
+    fn of([network, protocol]: Way, end: Nanos, steps: Rc<[HourStep]>) -> Self {
+        Self {
+            network,
+            protocol,
+            end_unix_seconds: clock::realtime_of(end).as_secs(),
+            loss: Column(Rc::clone(&steps), |step| step.loss),
+            rtt_p50_seconds: Column(Rc::clone(&steps), |step| step.rtt_p50_seconds),
+            rtt_p99_seconds: Column(steps, |step| step.rtt_p99_seconds),
+        }
+    }
+}
+
+/// Returns the series of all links together.
+fn together(hours: impl Iterator<Item = (Way, HourReading)>) -> Vec<Series> {
+    let mut all: Vec<(Way, LinksHour)> = Vec::new();
+    for (way, hour) in hours {
+        let place = all.iter().position(|(of, _)| *of == way).unwrap_or_else(|| {
+            all.push((way, LinksHour::over(&hour)));
+            all.len() - 1
+        });
+        all[place].1.add(&hour);
+    }
+    all.into_iter().map(|(way, hour)| Series::of(way, hour.end, hour.steps().into())).collect()
+}
+
+/// Returns the document for a peer, or for all peers if its name is `*`. The name comes from a path
+/// and may be percent-encoded.
 ///
 /// # Errors
 /// [`HourError`], if there is no peer of that name, or if its hour is not kept.
@@ -61,26 +96,24 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
     let unknown = || HourError::UnknownPeer(encoded_name.chars().take(NAME_BYTES_MAX).collect());
     let name = decoded(encoded_name).filter(|name| name.len() <= NAME_BYTES_MAX).ok_or_else(unknown)?;
     let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-    let slots: Vec<_> = directory.peers().filter(|(_, peer)| peer.node() == name).collect();
+    let are_all = name == ALL;
+    let slots: Vec<_> = directory.peers().filter(|(_, peer)| are_all || peer.node() == name).collect();
     if slots.is_empty() {
         return Err(unknown());
     }
-    let series: Vec<Series> = slots
+    let hours = slots
         .into_iter()
         .flat_map(|(slot, peer)| view.statistics.methods().iter().map(move |method| (slot, peer, method)))
         .filter(|(_, peer, method)| peer.via().allows(*method))
         .filter_map(|(slot, peer, method)| {
-            let hour = view.statistics.of(method).hour(slot)?;
-            Some(Series {
-                network: peer.network().label(),
-                protocol: peer.via().protocol(method).label(),
-                end_unix_seconds: clock::realtime_of(hour.end).as_secs(),
-                loss: Column(hour, |step| step.loss),
-                rtt_p50_seconds: Column(hour, |step| step.rtt_p50_seconds),
-                rtt_p99_seconds: Column(hour, |step| step.rtt_p99_seconds),
-            })
-        })
-        .collect();
+            let way = [peer.network().label(), peer.via().protocol(method).label()];
+            Some((way, view.statistics.of(method).hour(slot)?))
+        });
+    let series = if are_all {
+        together(hours)
+    } else {
+        hours.map(|(way, hour)| Series::of(way, hour.end, hour.steps().collect())).collect()
+    };
     if series.is_empty() {
         return Err(HourError::NotKept(name));
     }

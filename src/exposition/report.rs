@@ -79,8 +79,15 @@ pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured)
             probes_skipped: Some(recent.skipped),
             receive_queue_drops: Some(recent.receive_queue_drops),
             run_delay_seconds: Some(recent.run_delay.as_secs_f64()),
+            rtt_p99_seconds: rtt_p99_seconds(statistics, directory),
         },
     }
+}
+
+/// Returns the 99th percentile over all slots, by ICMP if the agent probes by it.
+fn rtt_p99_seconds(statistics: &Statistics, directory: &Directory) -> Option<f64> {
+    let method = statistics.methods().iter().next()?;
+    statistics.of(method).recent_rtt_p99_seconds(directory.peers().map(|(slot, _)| slot))
 }
 
 /// Returns the quantile that represents the 99th percentile of `probes` probes. With fewer than 200
@@ -381,6 +388,7 @@ mod tests {
                 probes_skipped: Some(u64::MAX),
                 receive_queue_drops: Some(u64::MAX),
                 run_delay_seconds: LONGEST,
+                rtt_p99_seconds: LONGEST,
             },
         };
         for text in [serde_json::to_vec(&peer), serde_json::to_vec(&traced), serde_json::to_vec(&source)] {

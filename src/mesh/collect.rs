@@ -103,6 +103,8 @@ pub struct Collected {
 pub enum For<'a> {
     /// A document for a reader. It is written to this writer.
     Reader(FrameWriter),
+    /// The same of these nodes alone, beside this agent's own.
+    ReaderOf(FrameWriter, &'a [String]),
     /// A judge. These agents were silent in its last collection. They become those of this one.
     Judge(&'a mut Silent),
 }
@@ -113,6 +115,7 @@ pub enum For<'a> {
 pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>) -> Collected {
     let (queue, mut matrix, rows, mut silent) = match purpose {
         For::Reader(rows) => (Queue::new(&view, port), Matrix::within(Bounds::AGENT), rows, None),
+        For::ReaderOf(rows, nodes) => (Queue::of_named(&view, port, nodes), Matrix::within(Bounds::AGENT), rows, None),
         For::Judge(silent) => {
             let (queue, rows) = (Queue::of_all(&view, port, silent), FrameWriter::nowhere());
             (queue, Matrix::within(Bounds::JUDGE), rows, Some(silent))

@@ -29,6 +29,7 @@ const SOURCE: &str = concat!(
     include_str!("page/body.html"),
     include_str!("page/page.js"),
     include_str!("page/nodes.js"),
+    include_str!("page/zones.js"),
     include_str!("page/past.js"),
     include_str!("page/link.js"),
     include_str!("page/map.js"),

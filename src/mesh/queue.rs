@@ -101,6 +101,13 @@ impl Queue {
         Self::of_list(&directory, port, MESH_REPORTS_MAX)
     }
 
+    /// Starts with the agents of these nodes, as far as discovery knows them. Reports add none.
+    pub fn of_named(view: &View, port: u16, nodes: &[String]) -> Self {
+        let others = nodes.iter().filter(|node| **node != view.node);
+        let waiting: VecDeque<Target> = others.filter_map(|node| Target::find(view, port, node)).collect();
+        Self { count: waiting.len(), waiting, most: 0, ..Self::new(view, port) }
+    }
+
     /// Starts with all members, those that were silent last.
     pub fn of_all(view: &View, port: u16, silent: &Silent) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);

@@ -31,7 +31,7 @@ use super::times::Times;
 use super::verdicts::{self, Verdict};
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
-use crate::limits::HOUR_BYTES_MAX;
+use crate::limits::{HOUR_BYTES_MAX, NAMED_REPORTS_MAX};
 use crate::sys::clock;
 use crate::units::Nanos;
 
@@ -136,7 +136,7 @@ impl Routes for MeshRoutes {
         let mesh = &self.0;
         match path {
             "/" => page::reply(),
-            "/api/v1/mesh" => Reply::Later(Box::pin(Arc::clone(mesh).rows())),
+            "/api/v1/mesh" => Reply::Later(Box::pin(Arc::clone(mesh).rows(None))),
             "/api/v1/verdicts" => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
             "/api/v1/history" => Reply::Later(Box::pin(Arc::clone(mesh).history())),
             "/api/v1/nodes" => Reply::Later(Box::pin(Arc::clone(mesh).nodes())),
@@ -144,6 +144,10 @@ impl Routes for MeshRoutes {
             judge::PATH => match mesh.judges.as_ref().and_then(|judges| judges.document()) {
                 Some(body) => Reply::Full { status: 200, content_type: JSON, body },
                 None => not_a_judge(),
+            },
+            _ if let Some(nodes) = path.strip_prefix("/api/v1/mesh/") => match named(nodes) {
+                Some(nodes) => Reply::Later(Box::pin(Arc::clone(mesh).rows(Some(nodes)))),
+                None => Reply::text(404, "name 1 to 100 nodes, with commas between them\n"),
             },
             _ => match path.strip_prefix("/api/v1/hour/").and_then(|pair| pair.split_once('/')) {
                 // A peer is one path segment. With more segments, each agent would forward the
@@ -170,14 +174,19 @@ impl Routes for MeshRoutes {
 }
 
 impl Mesh {
-    /// Answers `/api/v1/mesh`, with each report on a line of its own.
-    async fn rows(self: Arc<Self>) -> Reply {
+    /// Answers `/api/v1/mesh`, with each report on a line of its own. If nodes are named, it has
+    /// theirs alone, beside this agent's.
+    async fn rows(self: Arc<Self>, nodes: Option<Vec<String>>) -> Reply {
         let Some(turn) = self.turn().await else { return busy() };
         let (rows, reader) = (FrameWriter::default(), self.times.reader);
         let out = rows.clone();
         let writer = async move {
             out.write(&[b"{\"rows\":[\n"]).await;
-            let (fields, ..) = turn.work(self.collect_and_judge(For::Reader(out.clone()))).await;
+            let purpose = match &nodes {
+                Some(nodes) => For::ReaderOf(out.clone(), nodes),
+                None => For::Reader(out.clone()),
+            };
+            let (fields, ..) = turn.work(self.collect_and_judge(purpose)).await;
             out.write(&[b"],"]).await;
             for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
@@ -263,9 +272,10 @@ impl Mesh {
         })
     }
 
-    /// Collects, judges and keeps the verdicts. Returns the fields after the reports
+    /// Collects and judges, and keeps the verdicts if no nodes are named. Returns the fields after the reports
     /// as a JSON object, what a judge keeps, and what was judged.
     async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<str>, Round, Matrix) {
+        let is_part = matches!(purpose, For::ReaderOf(..));
         let Collected { mut matrix, missing, missing_not_listed, further } =
             collect(Arc::clone(&self.app.view), self.port, self.times, purpose).await;
         if let Some(domains) = &self.domains {
@@ -278,7 +288,9 @@ impl Mesh {
         let json: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
         let nodes = matrix.node_count();
         let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&json) };
-        *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
+        if !is_part {
+            *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
+        }
         (json, Round { overview, found, nodes, figures: None }, matrix)
     }
 
@@ -349,6 +361,15 @@ impl Drop for Turn {
         // This is set before the next turn begins, because the permit is dropped later.
         *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
+}
+
+/// Returns the nodes that a path names, each once. `None` if it names none or too many, or if a
+/// name is not well encoded.
+fn named(path: &str) -> Option<Vec<String>> {
+    let mut nodes = path.split(',').map(decoded).collect::<Option<Vec<String>>>()?;
+    nodes.sort_unstable();
+    nodes.dedup();
+    (!nodes[0].is_empty() && nodes.len() <= NAMED_REPORTS_MAX).then_some(nodes)
 }
 
 async fn hour_of(target: Target, path: String, time: Duration) -> Reply {

@@ -126,6 +126,7 @@ impl Writer {
         for value in [recent.echo_requests_received, recent.probes_skipped, recent.receive_queue_drops] {
             varint(&mut head, value.map_or(0, |value| value.saturating_add(1)));
         }
+        head.extend(rtt_code(recent.rtt_p99_seconds).to_le_bytes());
         if let Some(members) = source.members {
             varint(&mut head, members);
         }
@@ -356,6 +357,7 @@ impl<'a> Reader<'a> {
                 .map(|value| (!value.is_nan()).then_some(f64::from(value)));
         let mut count = || left.varint().map(|value| value.checked_sub(1));
         let (echo_requests_received, probes_skipped, receive_queue_drops) = (count()?, count()?, count()?);
+        let rtt_p99_seconds = rtt_seconds(u16::from_le_bytes(left.array()?));
         let members = if flags & MEMBERS > 0 { Some(left.varint()?) } else { None };
         let (left_out, nodes) = (left.varint()?, left.varint()?);
         // These are counts over all peers, and would be compared with the probes of those that are
@@ -376,6 +378,7 @@ impl<'a> Reader<'a> {
                 probes_skipped,
                 receive_queue_drops,
                 run_delay_seconds: run_delay,
+                rtt_p99_seconds,
                 ..RecentSource::default()
             },
             ..Source::default()

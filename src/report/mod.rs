@@ -193,12 +193,10 @@ pub struct RecentSource {
     pub echo_requests_received: Option<u64>,
     /// Echo replies counted by the kernel in the agent's network namespace.
     pub echo_replies_sent: Option<u64>,
-    /// Delay between schedule and sending: the 99th percentile; with fewer than 200 probes, the
-    /// third-largest.
+    /// 99th percentile of how late probes were sent; of fewer than 200, the third-largest.
     #[serde(serialize_with = "rounded::option")]
     pub send_lag_p99_seconds: Option<f64>,
-    /// Delay between a reply's arrival and its read: the 99th percentile; with fewer than 200
-    /// replies, the third-largest.
+    /// 99th percentile of how late replies were read; of fewer than 200, the third-largest.
     #[serde(serialize_with = "rounded::option")]
     pub read_delay_p99_seconds: Option<f64>,
     /// Probes not sent because the agent was stopped for longer than an interval.
@@ -208,10 +206,12 @@ pub struct RecentSource {
     /// How long the probe thread waited for a CPU.
     #[serde(serialize_with = "rounded::option")]
     pub run_delay_seconds: Option<f64>,
+    /// 99th percentile of the round-trip times of all peers, by ICMP if the agent probes by it.
+    #[serde(serialize_with = "rounded::option")]
+    pub rtt_p99_seconds: Option<f64>,
 }
 
-/// An object of a report's `peers`: what the agent measured of one peer, by one
-/// protocol on one network.
+/// An object of a report's `peers`: a peer as the agent measured it, by one protocol.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Peer<'a> {
     /// Name of the node.
@@ -572,7 +572,6 @@ mod tests {
         };
         let text = serde_json::to_string(&peer).unwrap();
         for part in [
-            r#""protocol":"udpv6""#,
             r#""lost":0,"lost_there":3,"lost_back":0,"rtt_p50_seconds":null"#,
             r#","heard":59,"hops":3,"delay_there_seconds":2.5,"delay_back_seconds":1.5"#,
             r#","delay_variation_there_seconds":0.25,"delay_variation_back_seconds":0.5"#,
@@ -592,7 +591,8 @@ mod tests {
     #[test]
     fn an_address_of_another_kind_is_not_known_and_no_error() {
         let read = |address: &str| {
-            serde_json::from_str(&format!(r#"{{"address":{address}}}"#)).map(|it: Peer| it.address).map_err(drop)
+            let text = format!(r#"{{"node":"b","address":{address}}}"#);
+            serde_json::from_str::<Peer>(&text).map(|peer| peer.address).map_err(drop)
         };
         assert_eq!(read(r#""10.0.0.1""#), Ok(Some([10, 0, 0, 1].into())));
         assert_eq!((read(r#""""#), read(r#""b.example""#), read("7")), (Ok(None), Ok(None), Err(())));

@@ -21,7 +21,11 @@
 //!   which the agent resumes. The minute in which the agent was stopped ends with what was known by
 //!   then.
 
+mod links;
+
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+pub use links::LinksHour;
 
 use super::minute::{self, Minute};
 use super::slots::Outcomes;

@@ -22,7 +22,7 @@ const STEPS: u16 = 126;
 const _: () = assert!(NONE_LOST + STEPS < 1 << (u16::BITS - TIMES_BITS));
 const _: () = assert!(OCTAVES * OCTAVES < 1 << TIMES_BITS);
 /// Number of octaves: the first ends at 7.6 µs, the last but one at 8 s.
-const OCTAVES: usize = 22;
+pub(super) const OCTAVES: usize = 22;
 /// The first octave ends at two to this power, in seconds.
 const FIRST_POWER: i32 = -17;
 

@@ -30,7 +30,7 @@ pub use bounds::Bounds;
 pub use echo::EchoCounters;
 pub use flows::{FlowReading, FlowWay, Flows};
 pub use histogram::{ClassicReading, Histogram, HistogramReading};
-pub use hour::{HourReading, HourStep, TenMinutes};
+pub use hour::{HourReading, HourStep, LinksHour, TenMinutes};
 pub use lag::{LagCounts, SendLag};
 pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 pub use recent::RecentReading;
@@ -471,6 +471,14 @@ impl<'a> MethodStatistics<'a> {
             let seconds = self.halves.covered(half, now).as_secs_f64();
             recent.read(modulo(half), true, seconds)
         })
+    }
+
+    /// Returns the 99th percentile of the round-trip times of these slots in the recent window, in
+    /// seconds. `None` if no probe was answered.
+    pub fn recent_rtt_p99_seconds(self, slots: impl Iterator<Item = SlotId>) -> Option<f64> {
+        let (half, mut sums) = (modulo(self.halves.current()), [0; BINS_MAX]);
+        slots.filter_map(|slot| self.slot(slot)).for_each(|peer| peer.recent().add_times(half, &mut sums));
+        self.numbers?.slots.scale().quantile_of_bins(0.99, sums)
     }
 
     /// Whether a lost handshake with the peer of a slot was refused in the recent window: its host

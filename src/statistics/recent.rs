@@ -171,21 +171,11 @@ impl Recent<'_> {
         seconds: f64,
         meanwhile: impl FnOnce(),
     ) -> Option<RecentReading> {
-        let held = self.windows.numbers.done();
         // Two halves count at most 510 in a bucket.
         let (mut sent, mut lost, mut bins) = (0, 0, [0_u16; BINS_MAX]);
-        // Windows older than both do not count. If no event has come since a window began, the half
-        // of its parity still holds the window before the last.
-        let halves: &[u16] = match window.wrapping_sub(held) {
-            0 if and_before => &[held, held.wrapping_sub(1)],
-            0 => &[held],
-            1 if and_before => &[held],
-            // The writer has advanced since our caller looked.
-            u16::MAX => return None,
-            _ => &[],
-        };
-        for of in halves {
-            let (half, times) = self.half(*of);
+        let halves = self.held(window, and_before)?;
+        for of in halves.into_iter().flatten() {
+            let (half, times) = self.half(of);
             for (sum, count) in bins.iter_mut().zip(times) {
                 *sum += u16::from(count.load(Ordering::Acquire));
             }
@@ -197,7 +187,7 @@ impl Recent<'_> {
         meanwhile();
         // A half is overwritten two windows after its own.
         let begun = self.windows.numbers.begun();
-        if halves.iter().any(|of| begun.wrapping_sub(*of) > 1) {
+        if halves.iter().flatten().any(|of| begun.wrapping_sub(*of) > 1) {
             return None;
         }
         let quantile = |q| self.scale.quantile_of_bins(q, bins.iter().map(|count| u64::from(*count)));
@@ -223,6 +213,30 @@ impl Recent<'_> {
     /// tick, modulo 2^16.
     pub(super) fn first_lost(&self) -> u16 {
         self.losses.first.load(Ordering::Relaxed)
+    }
+
+    /// Returns the windows of the halves that a reader of `window` reads. `None` if the writer has
+    /// advanced since the reader looked.
+    fn held(&self, window: u16, and_before: bool) -> Option<[Option<u16>; 2]> {
+        let held = self.windows.numbers.done();
+        // Windows older than both do not count. If no event has come since a window began, the half
+        // of its parity still holds the window before the last.
+        match window.wrapping_sub(held) {
+            0 => Some([Some(held), and_before.then(|| held.wrapping_sub(1))]),
+            1 if and_before => Some([Some(held), None]),
+            u16::MAX => None,
+            _ => Some([None; 2]),
+        }
+    }
+
+    /// Adds the round-trip times of `window` and of the window before it to sums of several slots.
+    /// A half that is cleared during the call adds a part of its times.
+    pub(super) fn add_times(&self, window: u16, sums: &mut [u64; BINS_MAX]) {
+        for of in self.held(window, true).into_iter().flatten().flatten() {
+            for (sum, count) in sums.iter_mut().zip(self.half(of).1) {
+                *sum += u64::from(count.load(Ordering::Relaxed));
+            }
+        }
     }
 
     /// Clears both halves of the slot.

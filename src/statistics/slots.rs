@@ -128,6 +128,10 @@ impl Slots {
         }
     }
 
+    pub(super) fn scale(&self) -> &Scale {
+        &self.scale
+    }
+
     pub(super) fn get(&self, slot: usize) -> Option<PeerStatistics<'_>> {
         let (cells, bins) = (self.scale.cells(), 2 * self.scale.bin_count());
         let of_method = slot * self.counters.methods + self.nth;

@@ -124,6 +124,30 @@ fn a_zone_that_takes_the_number_of_another_inherits_nothing_and_what_it_has_not_
 }
 
 #[test]
+fn the_99th_percentile_of_an_agent_is_over_the_probes_of_all_its_peers() {
+    let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    let slots = [0, 1, 2].map(SlotId);
+    let p99 = |method| s.of(method).recent_rtt_p99_seconds(slots.into_iter());
+    s.tick(Nanos(1));
+    for slot in slots {
+        s.apply(Change::Join { slot });
+    }
+    assert_eq!(p99(Method::Icmp), None);
+    for (slot, times) in [(0, 60), (1, 60), (2, 1)] {
+        for _ in 0..times {
+            s.sink(Method::Icmp).event(SlotId(slot), received(if slot == 2 { 50_000_000 } else { 30_000 }, false));
+        }
+    }
+    let near = |exact: f64| p99(Method::Icmp).is_some_and(|found| (found / exact).log2().abs() <= 1.0 / 8.0);
+    assert!(near(30e-6), "one of 121 is beyond: {:?}", p99(Method::Icmp));
+    s.sink(Method::Icmp).event(SlotId(2), received(50_000_000, false));
+    assert!(near(0.05), "two are not: {:?}", p99(Method::Icmp));
+    assert_eq!(p99(Method::Udp), None);
+    s.tick(Nanos::from_millis(61_000));
+    assert_eq!(p99(Method::Icmp), None, "nothing older than a minute");
+}
+
+#[test]
 fn recent_statistics_cover_the_last_half_to_whole_minute() {
     let s = statistics();
     let second = |n: u64| Nanos(n * 1_000_000_000);

@@ -3,9 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use kube_canary::discovery::MeshFacts;
-use kube_canary::limits::MESH_REPORTS_MAX;
+use kube_canary::limits::{MESH_REPORTS_MAX, NAMED_REPORTS_MAX};
+use serde_json::Value;
 
 use crate::agents::{Discovered, Mesh, errors, nodes, peer_at, ring, row, spec_of};
+use crate::http_support::get;
 
 #[test]
 fn nodes_that_only_others_rows_name_are_asked_each_once() {
@@ -47,4 +49,21 @@ fn a_row_names_more_than_are_asked() {
     let (_, document) = mesh.document();
     assert_eq!((nodes(&document), errors(&document).len()), (vec!["me", "n0"], MESH_REPORTS_MAX - 2));
     assert_eq!(document["not_gathered"].as_u64(), Some(502 - 300));
+}
+
+#[test]
+fn of_a_collection_that_names_nodes_only_these_are_asked_and_no_verdict_is_kept() {
+    let mesh = Mesh::partial(16, 12, ring(16), 13);
+    let of = |path: &str| get(mesh.address(), path).expect("an answer");
+    let body = of("/api/v1/mesh/n9,n%33,unknown,n9,me").body;
+    let document: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!((nodes(&document), mesh.asked()), (vec!["me", "n3", "n9"], 2), "n9 is not in its own list");
+    assert_eq!((errors(&document), document["not_gathered"].as_u64()), (vec![], Some(10)));
+    let many: Vec<String> = (0..=NAMED_REPORTS_MAX).map(|node| format!("n{node}")).collect();
+    for path in ["", "n%", ",", "n1,", &many.join(",")] {
+        assert_eq!(of(&format!("/api/v1/mesh/{path}")).status, 404, "{path}");
+    }
+    assert_eq!(mesh.asked(), 2);
+    let verdicts: Value = serde_json::from_str(&of("/api/v1/verdicts").body).expect("JSON");
+    assert_eq!((&verdicts["nodes"], mesh.asked()), (&13.into(), 14), "judged of all reports, not of three");
 }

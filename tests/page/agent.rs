@@ -1,5 +1,6 @@
 //! A server like an agent's, whose mesh is made up, and which may fail.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -40,6 +41,8 @@ pub struct Shared {
     figures: Mutex<Option<String>>,
     pub collections: AtomicUsize,
     hours: Mutex<Vec<String>>,
+    /// The nodes that collections named, with commas between them.
+    named: Mutex<Vec<String>>,
     layers: Vec<(&'static str, &'static str)>,
     test: ScopeNumber,
 }
@@ -81,6 +84,7 @@ impl Agent {
             collection: Mutex::new(collection),
             collections: AtomicUsize::new(0),
             hours: Mutex::default(),
+            named: Mutex::default(),
             layers: layers.to_vec(),
             test: no_leaks.number(),
         });
@@ -108,10 +112,27 @@ impl Agent {
         *lock(&self.shared.figures) = figures;
     }
 
+    /// The nodes that each collection of a part named.
+    pub fn named(&self) -> Vec<Vec<String>> {
+        lock(&self.shared.named).iter().map(|named| named.split(',').map(str::to_owned).collect()).collect()
+    }
+
     /// Paths of the hours that were requested.
     pub fn hours(&self) -> Vec<String> {
         lock(&self.shared.hours).clone()
     }
+}
+
+/// Returns the answer with the reports of these nodes alone.
+fn part(answer: &str, named: &str) -> Arc<str> {
+    let named: HashSet<&str> = named.split(',').collect();
+    let is_named = |row: &str| {
+        let (_, rest) = row.split_once("\"node\":\"").expect("a source");
+        named.contains(rest.split('"').next().expect("a name"))
+    };
+    let (rows, end) = answer.trim_end().rsplit_once("\n]").expect("an end");
+    let rows = rows.lines().skip(1).map(|row| row.trim_start_matches(',')).filter(|row| is_named(row));
+    format!("{{\"rows\":[\n{}\n]{end}\n", rows.collect::<Vec<_>>().join("\n,")).into()
 }
 
 /// Returns what judges say of a mesh that is collected whole: the end of the document.
@@ -148,14 +169,17 @@ impl Routes for Answers {
                     None => text(503, "no judge answers\n"),
                 }
             }
-            "/api/v1/mesh" => {
+            _ if path == "/api/v1/mesh" || path.starts_with("/api/v1/mesh/") => {
                 self.0.collections.fetch_add(1, SeqCst);
+                let named = path.strip_prefix("/api/v1/mesh/");
+                lock(&self.0.named).extend(named.map(str::to_owned));
                 let body = |text: Arc<str>, end: usize| Reply::Live {
                     content_type: JSON,
                     body: Box::new(Body { text, sent: 0, end }),
                 };
                 match lock(&self.0.collection).clone() {
                     Collection::Whole(text) => {
+                        let text = named.map_or(text.clone(), |named| part(&text, named));
                         let end = text.len();
                         body(text, end)
                     }

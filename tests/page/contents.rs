@@ -159,8 +159,8 @@ fn measure_and_network_are_switched_and_families_where_there_are_two() {
         browser.until(&format!("!view.frame && {button}.getAttribute('aria-pressed') === 'true'"));
     };
     let titles = || browser.text("[...document.querySelectorAll('legend')].map((l) => l.textContent).join()");
-    assert_eq!(titles(), "Colour,Network,Size", "one family: nothing to switch");
-    press("node");
+    assert_eq!(titles(), "Colour,Probes,Size");
+    press("node network, ICMP, IPv4");
     assert_eq!(browser.run("return colors(0, 1).includes(tone('loss0'))"), true, "nothing is lost on the node network");
     press("RTT p50");
     // This cell is of another zone: 640 to 880 µs.
@@ -177,8 +177,8 @@ fn measure_and_network_are_switched_and_families_where_there_are_two() {
     browser.run("$('again').click()");
     browser.until("turns.running || mesh.layers.has('pod icmpv6')");
     wait_until_shown(&browser);
-    assert_eq!(titles(), "Colour,Protocol,Size");
-    press("ICMP, IPv6");
+    assert_eq!(titles(), "Colour,Probes,Size");
+    press("pod network, ICMP, IPv6");
     assert_eq!(browser.text("shown.layer"), "pod icmpv6");
     assert_eq!(browser.console(), [""; 0]);
 }

@@ -23,6 +23,7 @@ mod looks;
 mod networks;
 mod partial;
 mod trouble;
+mod zones;
 
 use agent::Agent;
 use browser::Browser;

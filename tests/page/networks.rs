@@ -34,11 +34,12 @@ fn both_networks_stand_side_by_side_in_one_cell() {
     };
     assert_eq!(
         browser.text("[...document.querySelectorAll('fieldset')][1].textContent"),
-        "Networkpodnodeboth",
+        "Probespod network, ICMP, IPv4node network, ICMP, IPv4both networks, ICMP, IPv4",
         "the pods' is shown first"
     );
-    press("both");
-    assert_eq!(browser.text("document.activeElement.textContent"), "both", "the switch keeps the focus");
+    press("both networks, ICMP, IPv4");
+    let focus = browser.text("document.activeElement.textContent");
+    assert_eq!(focus, "both networks, ICMP, IPv4", "the switch keeps the focus");
     // Points at a quarter and three quarters of a cell's width, beside its figures.
     let halves = |row: usize, column: usize| {
         browser.run(&format!(
@@ -72,15 +73,16 @@ fn both_networks_stand_side_by_side_in_one_cell() {
     assert_eq!(
         browser
             .text("[...document.querySelectorAll('#link-hour h3')].map((head) => head.firstChild.textContent).join()"),
-        "Loss (pod network): ,RTT (pod network): ,Loss (node network): ,RTT (node network): "
+        "Loss (pod network, ICMP, IPv4): ,RTT (pod network, ICMP, IPv4): ,\
+         Loss (node network, ICMP, IPv4): ,RTT (node network, ICMP, IPv4): "
     );
     browser.run("$('link').close()");
     // A turn later, the map has the focus again and shows it. This must not happen during the next
     // step.
     browser.until("document.activeElement === map");
-    press("node");
+    press("node network, ICMP, IPv4");
     assert_eq!(halves(0, 1), json!([tone("loss0"), tone("loss0")]));
-    press("pod");
+    press("pod network, ICMP, IPv4");
     assert_eq!(halves(0, 1), json!([tone("loss3"), tone("loss3")]));
     assert_eq!(browser.console(), [""; 0]);
 }
@@ -91,6 +93,9 @@ fn both_are_offered_only_where_both_are_probed() {
     mesh.layers = vec![("pod", "icmp"), ("node", "icmpv6")];
     let agent = Agent::of(&mesh);
     let browser = opened(&agent, false);
-    assert_eq!(browser.text("[...document.querySelectorAll('fieldset')][1].textContent"), "Networkpodnode");
+    assert_eq!(
+        browser.text("[...document.querySelectorAll('fieldset')][1].textContent"),
+        "Probespod network, ICMP, IPv4node network, ICMP, IPv6"
+    );
     assert_eq!(browser.console(), [""; 0]);
 }

@@ -114,6 +114,7 @@ pub fn put_at(
             probes_skipped: Some(0),
             receive_queue_drops: Some(if starved { u64::from(sent) / 10 } else { 0 }),
             run_delay_seconds: Some(if starved { seconds / 2.0 } else { 0.01 }),
+            rtt_p99_seconds: None,
         },
         ..Source::default()
     };

@@ -126,7 +126,7 @@ impl Cell {
             (probes, lost) = (COUNT_MAX, u32::try_from(scaled).unwrap_or(COUNT_MAX));
         }
         let layer = contents.layer as u8;
-        let counts = probes | lost << COUNT_BITS | rtt_code(contents.rtt_p50_seconds) << RTT_SHIFT;
+        let counts = probes | lost << COUNT_BITS | u32::from(rtt_code(contents.rtt_p50_seconds)) << RTT_SHIFT;
         let flags = u32::from(contents.over_ipv6) << FAMILY_BIT | u32::from(contents.refused) << REFUSED_BIT;
         let bits = counts | u32::from(layer & 1) << LAYER_BIT | flags;
         let since = contents.since.and_then(|since| i16::try_from(since).ok());
@@ -330,11 +330,12 @@ pub fn rtt_us(code: u16) -> Option<f32> {
     Some(RTT_MIN_US * (step / (RTT_CODES - 1.0) * RTT_SPAN).exp())
 }
 
-fn rtt_code(seconds: Option<f64>) -> u32 {
+/// Returns the code of a round-trip time; 0 if there is none.
+pub fn rtt_code(seconds: Option<f64>) -> u16 {
     let Some(seconds) = seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0) else { return 0 };
     let place = ((seconds * 1e6 / f64::from(RTT_MIN_US)).ln() / f64::from(RTT_SPAN)).clamp(0.0, 1.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 1 and 1,023")]
-    let code = 1 + (place * f64::from(RTT_CODES - 1.0)).round() as u32;
+    let code = 1 + (place * f64::from(RTT_CODES - 1.0)).round() as u16;
     code
 }
 

@@ -1,5 +1,6 @@
 //! What a source reports about itself, as the verdicts keep it: 48 bytes.
 
+use super::cell::rtt_code;
 use crate::report::Source;
 
 /// A number that an older agent may not report: 4 bytes, half of an `Option`. It is exact for counts
@@ -62,8 +63,10 @@ pub struct Facts {
     pub cells_seconds: f32,
     /// Number of probes sent in that time.
     pub sent: u32,
-    /// Number of nodes of the mesh as the source reports it; 0 if it does not.
-    pub members: u32,
+    /// Number of nodes of the mesh as the source reports it, at most 65,535; 0 if it does not.
+    pub members: u16,
+    /// Code of the 99th percentile of its round-trip times, as of a cell; 0 if it reports none.
+    pub rtt_p99_code: u16,
 }
 
 impl Facts {
@@ -81,7 +84,8 @@ impl Facts {
             listening_seconds: Known::of(source.listening_seconds),
             cells_seconds: 0.0,
             sent: 0,
-            members: source.members.map_or(0, |members| u32::try_from(members).unwrap_or(u32::MAX)),
+            members: source.members.map_or(0, |members| u16::try_from(members).unwrap_or(u16::MAX)),
+            rtt_p99_code: rtt_code(recent.rtt_p99_seconds),
         }
     }
 

@@ -568,9 +568,9 @@ impl Matrix {
     /// Returns the nodes that one row may have invented. Only that row names them, and most rows
     /// report fewer nodes than are named.
     pub fn invented(&self) -> impl Iterator<Item = u16> {
-        let mut said: Vec<u32> = self.rows.iter().map(|row| row.facts.members).filter(|members| *members > 0).collect();
+        let mut said: Vec<u16> = self.rows.iter().map(|row| row.facts.members).filter(|members| *members > 0).collect();
         said.sort_unstable();
-        let median = said.get(said.len().saturating_sub(1) / 2).map_or(usize::MAX, |members| *members as usize);
+        let median = said.get(said.len().saturating_sub(1) / 2).map_or(usize::MAX, |members| usize::from(*members));
         let are_too_many = self.node_count() > median;
         self.numbers().filter(move |node| are_too_many && self.get(*node).is_named_once())
     }

@@ -30,25 +30,24 @@ function figures(cell) {
     : `not measured in the last ${time}`, ...more].join('; ');
 }
 
+// The peer * is all peers of a node.
 function openLink({ source, peer }) {
   const cells = findAll(source, peer).filter(Boolean), held = $('link-figures').contains(document.activeElement);
-  const link = { source, peer };
+  const isNode = peer === '*';
   keep({ from: source, to: peer });
-  const goBack = () => openLink({ source: peer, peer: source });
-  const back = make('button', { type: 'button', onclick: goBack }, describe(peer, source));
-  const where = cells.map(({ network, protocol, address, state }) =>
-    `${layerName(network + ' ' + protocol)}: probes go to ${address}; ${peer} is ${state}. `).join('');
-  $('link-title').textContent = `${source} → ${peer}`;
-  $('link-figures').replaceChildren(make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where),
-    ...paths(source, peer), make('p', {}, 'The other direction: ', back));
+  const back = make('button', { onclick: () => openLink({ source: peer, peer: source }) }, describe(peer, source));
+  const where = cells.map((cell) => `${layerName(layerOf(cell))}: probes go to ${cell.address}; ${peer} is ${cell.state}. `).join('');
+  put('link-title', isNode ? source : `${source} → ${peer}`);
+  put('link-figures', ...(isNode ? [make('p', {}, 'Of all its links: the mean loss, the median of their p50, and the highest p99.')]
+    : [make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where), ...paths(source, peer), make('p', {}, 'The other direction: ', back)]));
   if (!$('link').open) {
-    $('link-hour').replaceChildren();
+    put('link-hour');
     $('link').showModal();
     $('link-title').focus();
   } else if (held) {
     back.focus();
   }
-  hour(link);
+  hour(source, peer);
 }
 
 // What UDP and TCP show of the path. The agent has checked all types.
@@ -74,23 +73,21 @@ function paths(source, peer) {
   });
 }
 
-async function hour(asked) {
-  const show = (...what) => asked.source === shown.from && asked.peer === shown.to && $('link-hour').replaceChildren(...what);
+async function hour(source, peer) {
+  const show = (...what) => source === shown.from && peer === shown.to && put('link-hour', ...what);
   try {
-    const path = [asked.source, asked.peer].map(encodeURIComponent).join('/');
+    const path = [source, peer].map(encodeURIComponent).join('/');
     const { series, step_seconds: step } = await (await ask(`hour/${path}`)).json();
-    const of = series.filter((one) => !shown.layer || layersShown().includes(`${one.network} ${one.protocol}`));
-    show(...(of.length ? of.flatMap((one) => charts(one, step, of[1] ? ` (${one.network} network)` : '')) : [make('p', {}, 'Nothing is kept of this network.')]));
-  } catch ({ status, message }) {
-    const full = mesh.rows.get(asked.source)?.source.hour_kept === false;
-    const why = full ? `: ${asked.source} has more peers than an agent keeps hours of` : '';
-    show(make('p', { className: 'flag' }, status === 404 ? `The last hour of this link is not kept${why}.` : `The last hour cannot be shown: ${message}.`));
+    const of = series.filter((one) => !shown.layer || layersShown().includes(layerOf(one)));
+    show(...(of.length ? of.flatMap((one) => charts(one, step, of[1] ? ` (${layerName(layerOf(one))})` : '')) : [make('p', {}, 'Nothing is kept of this network.')]));
+  } catch ({ message }) {
+    show(make('p', { className: 'flag' }, `The last hour cannot be shown: ${message}.`));
   }
 }
 
 function svg(tag, attributes, ...children) {
   const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
-  for (const [name, value] of Object.entries(attributes)) set(made, name, value);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   made.append(...children);
   return made;
 }

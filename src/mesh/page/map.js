@@ -40,10 +40,11 @@ const visible = ({ starts, size }, from, length) =>
 const title = ({ name }) => name + (mesh.standings.has(name) ? ` (${mesh.standings.get(name)})` : '');
 
 function layout() {
-  const known = [...mesh.nodes.values()].sort((a, b) => inOrder(a.zone, b.zone) || inOrder(a.name, b.name));
+  const all = [...mesh.nodes.values()].sort((a, b) => inOrder(a.zone, b.zone) || inOrder(a.name, b.name)), { part } = mesh;
+  const known = all.filter(({ name }) => !part.pair || part.columns.includes(name));
   // Nodes that are leaving, and nodes that are not collected, have no report to wait for.
-  const sources = known.filter(({ name }) =>
-    mesh.rows.has(name) || mesh.missing.has(name) || !(mesh.standings.has(name) || mesh.notCollected));
+  const sources = all.filter(({ name }) => (part.pair ? part.rows.includes(name)
+    : mesh.rows.has(name) || mesh.missing.has(name) || !(mesh.standings.has(name) || mesh.notCollected)));
   const n = Math.max(1, known.length), zones = new Set(known.map(({ zone }) => zone)).size, wide = map.clientWidth * d;
   pen.font = view.font = `${12 * d}px system-ui, sans-serif`;
   const widest = Math.max(70 * d, ...known.map((node) => pen.measureText(n > 40 ? node.name : title(node)).width));
@@ -114,7 +115,7 @@ const paletteNames = () =>
 function legend(seen) {
   const words = shown.measure === 'loss' ? LOSS.map((bound) => (bound ? '≤ ' + percent(bound) : 'no loss'))
     : [...RTT.map((bound, i) => (bound < 1 ? '≤ ' + seconds(bound) : '> ' + seconds(RTT[i - 1]))), 'all lost'];
-  $('legend').replaceChildren(...[
+  put('legend', ...[
     ...paletteNames().map((name, i) => [i, words[i], '', name]),
     [NEVER, 'not probed', '', 'face'], [UNKNOWN, 'no data', 'unprobed'], [LEAVING, 'leaving', '', 'leaving'],
     ['silent', 'no report of the source', 'silent'], ['self', 'itself', '', 'self'],
@@ -338,8 +339,8 @@ function say(aloud) {
   const here = current();
   if (!here) return;
   const { source, peer } = linkAt(here);
-  set($('here'), 'aria-live', aloud ? 'polite' : 'off');
-  $('here').textContent = describe(source, peer);
+  $('here').ariaLive = aloud ? 'polite' : 'off';
+  put('here', describe(source, peer));
 }
 
 function moveTo(row, column) {

@@ -16,14 +16,13 @@ function table(box, key, columns, rows, last = []) {
       showTables();
       box.querySelectorAll('th button')[at].focus();
     };
-    const head = make('th', { scope: 'col', className: numeric ? 'number' : '' }, key ? make('button', { type: 'button', onclick }, title) : title);
-    if (key && at === by) set(head, 'aria-sort', down ? 'descending' : 'ascending');
-    return head;
+    return make('th', { scope: 'col', className: numeric ? 'number' : '', ariaSort: key && at === by ? down ? 'descending' : 'ascending' : null },
+      key ? make('button', { onclick }, title) : title);
   });
   const cells = (row) => columns.map(([title, shows, numeric]) =>
     make('td', { className: title === 'State' ? 'flag' : numeric ? 'number' : '' }, shows(row)));
-  box.querySelector('thead').replaceChildren(make('tr', {}, ...heads));
-  box.querySelector('tbody').replaceChildren(...last, ...rows.slice(0, ROWS_MAX).map((row) => make('tr', {}, ...cells(row))));
+  box.replaceChildren(make('table', {}, make('thead', {}, make('tr', {}, ...heads)),
+    make('tbody', {}, ...last, ...rows.slice(0, ROWS_MAX).map((row) => make('tr', {}, ...cells(row))))));
   return Math.max(0, rows.length - ROWS_MAX);
 }
 
@@ -32,51 +31,51 @@ function table(box, key, columns, rows, last = []) {
 // No judge, or one that fails, is no reason to show no verdicts.
 async function askNodes() {
   try {
-    const all = await (await ask('nodes')).json();
-    if (![all.rows, all.worst].every(Array.isArray)) throw new Error('the answer cannot be read');
+    const all = { zone_pairs: [], ...await (await ask('nodes')).json() };
+    if (![all.rows, all.worst, all.zone_pairs].every(Array.isArray)) throw new Error('the answer cannot be read');
     mesh.all = { ...all, why: '' };
   } catch ({ message }) {
-    mesh.all = { rows: [], worst: [], ...mesh.all, why: message };
+    mesh.all.why = message;
   }
   showTables();
 }
 
 const share = (of) => (of ? of.lost / of.probes : -1);
-// The protocol is named if it is not ICMP.
+// The protocol is named if it is not ICMP, and the network if it is not that of the pods.
 const lost = (of) => {
   if (!of) return '-';
-  const { lost, probes, network, protocol } = of, how = lost && protocol !== 'icmp' ? ' ' + protocol.toUpperCase() : '';
-  return make('span', { className: share(of) >= 0.02 ? 'flag' : '', title: `${lost} of ${probes} probes, ${layerName(`${network} ${protocol}`)}` }, percent(share(of)) + how);
+  const { lost, probes, network, protocol } = of, how = (lost && protocol !== 'icmp' ? ' ' + protocol.toUpperCase() : '') + (network === 'node' ? ' nodes' : '');
+  return make('span', { className: share(of) >= 0.02 ? 'flag' : '', title: `${lost} of ${probes} probes, ${layerName(layerOf(of))}` }, percent(share(of)) + how);
 };
 const REPORTS = { broken: 'report broke off', missing: 'no report', listed: 'not asked' };
 const stateOf = ({ standing, report }) => [standing === 'sound' ? '' : standing, REPORTS[report] ?? ''].filter(Boolean).join(', ');
 
 const NODES = [
-  ['Node', (row) => row.node],
+  ['Node', (row) => make('button', { onclick: () => openLink({ source: row.node, peer: '*' }) }, row.node)],
   ['Loss in', (row) => lost(row.in), (row) => share(row.in)],
   ['Loss out', (row) => lost(row.out), (row) => share(row.out)],
   ['RTT p50', (row) => seconds(row.rtt_p50_seconds), (row) => row.rtt_p50_seconds ?? -1],
+  ['p99 out', (row) => seconds(row.rtt_p99_seconds), (row) => row.rtt_p99_seconds ?? -1],
   ['Watchers', (row) => number(row.watchers), (row) => row.watchers],
   ['State', stateOf],
   ['Zone', (row) => row.zone],
 ];
 
 const WORST = [
-  ['Link', (row) => make('button', { type: 'button', onclick: () => {
-    shown.layer = `${row.network} ${row.protocol}`;
+  ['Link', (row) => make('button', { onclick: () => {
+    shown.layer = layerOf(row);
     openLink(row);
   } }, `${row.source} → ${row.peer}`)],
-  ['Loss', (row) => percent(share(row)), true],
+  ['Loss', lost, true],
   ['Probes', (row) => `${row.lost} of ${row.probes}`, true],
   ['RTT p50', (row) => seconds(row.rtt_p50_seconds), true],
-  ['Probed', ({ network, protocol }) => layerName(`${network} ${protocol}`)],
 ];
 
 function showTables() {
   $('all').hidden = !isLarge();
-  if (mesh.all && isLarge()) {
+  if (isLarge()) {
     const { rows, worst, why, not_listed: notListed } = mesh.all, text = shown.search.toLowerCase();
-    $('all-note').textContent = why ? `No new figures of all nodes: ${why}. Collect now asks the agents instead.` : `Figures of the last minute, by one judge.${worst.length ? '' : ' No link has lost a probe.'}`;
+    put('all-note', why ? `No new figures of all nodes: ${why}. Collect now asks the agents instead.` : `Figures of the last minute, by one judge.${worst.length ? '' : ' No link has lost a probe.'}`);
     table($('worst'), '', WORST, worst);
     $('worst').parentNode.hidden = !worst.length;
     $('nodes').parentNode.hidden = !rows.length;
@@ -85,8 +84,10 @@ function showTables() {
     const notes = [text ? `${number(found.length)} of ${count(rows.length, 'node')} match` : count(rows.length, 'node')];
     if (more) notes.push(`${ROWS_MAX} are shown`);
     if (notListed) notes.push(`the judge has no room for ${number(notListed)} more`);
-    $('nodes-note').textContent = notes.join('; ');
+    put('nodes-note', notes.join('; '));
+    showZones();
   }
+  $('matrix').hidden = !isCollected();
   agents();
 }
 
@@ -124,7 +125,7 @@ function agents() {
     make('tr', {}, make('td', {}, name), note(`did not answer: ${error}`)));
   if (mesh.notCollected) silent.push(make('tr', {}, note(`${count(mesh.notCollected, 'further agent')} not collected`)));
   const more = table($('agents'), 'agents', AGENTS, sources, silent);
-  $('agents-note').textContent = more ? `${number(more)} more are not shown.` : '';
+  put('agents-note', more ? `${number(more)} more are not shown.` : '');
 }
 
 $('internals').open = shown.internals;

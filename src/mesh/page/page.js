@@ -1,5 +1,5 @@
-// Shows what the judges say, and what the agents report. nodes.js, past.js, link.js and map.js
-// follow it in the same script.
+// Shows what the judges say, and what the agents report. nodes.js, zones.js, past.js, link.js and
+// map.js follow it in the same script.
 //
 // Names come from the network. They are written to the document only as text
 // nodes, never as markup.
@@ -31,16 +31,18 @@ const mesh = {
   // Maps a name to the reason why its report did not arrive.
   missing: new Map(),
   layers: new Set(), notCollected: 0, at: null,
+  // The nodes that are collected and shown, if they are those of a pair of zones.
+  part: { pair: '' },
   // The answers to api/v1/verdicts, api/v1/nodes and api/v1/history, or none yet.
-  said: null, all: null, past: null,
+  said: null, all: { rows: [], worst: [], zone_pairs: [] }, past: null,
 };
 // What the address of the page holds, so that another reader sees the same.
-const shown = { at: '', verdict: '', search: '', sort: '-Loss in', agents: 'Node', measure: 'loss', layer: '', from: '', to: '', matrix: '', internals: '' };
+const shown = { at: '', verdict: '', search: '', sort: '-Loss in', agents: 'Node', measure: 'loss', layer: '', from: '', to: '', matrix: '', pair: '', internals: '' };
 const usual = { ...shown };
 const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0 };
 
 const $ = (id) => document.getElementById(id);
-const set = (element, name, value) => element.setAttribute(name, value);
+const put = (id, ...children) => $(id).replaceChildren(...children);
 function make(tag, properties = {}, ...children) {
   const made = Object.assign(document.createElement(tag), properties);
   made.append(...children);
@@ -58,7 +60,7 @@ function keep(changes) {
 // ---- figures ----
 
 const collator = new Intl.Collator('en', { numeric: true });
-const inOrder = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(a ?? '', b ?? ''));
+const inOrder = (a, b) => (typeof a === 'number' && typeof b === 'number' ? a - b : collator.compare(a?.textContent ?? a ?? '', b?.textContent ?? b ?? ''));
 const number = (value) => (value == null ? '-' : value.toLocaleString('en'));
 const digits = (value) => (value < 9.95 ? value.toFixed(1).replace('.0', '') : value.toFixed(0));
 const percent = (part) => (part > 0 && part < 0.001 ? '< 0.1 %' : digits(part * 100) + ' %');
@@ -81,11 +83,11 @@ const utc = (unix) => {
 // Text that shows the time in UTC when it is pointed at.
 const timed = (text, ...times) => make('time', { title: times.map(utc).join(' to ') }, text);
 const NETWORKS = ['pod', 'node'];
-const FAMILIES = {
-  icmp: 'ICMP, IPv4', icmpv6: 'ICMP, IPv6', udp: 'UDP, IPv4', udpv6: 'UDP, IPv6', tcp: 'TCP, IPv4', tcpv6: 'TCP, IPv6',
+const PROTOCOL = /^(icmp|udp|tcp)(v6)?$/;
+const layerName = (layer) => {
+  const [network, protocol = ''] = layer.split(' ');
+  return `${network} network${network === 'both' ? 's' : ''}, ` + protocol.replace(PROTOCOL, (_, name, six) => `${name.toUpperCase()}, IPv${six ? 6 : 4}`);
 };
-const family = (protocol) => FAMILIES[protocol] ?? protocol;
-const layerName = (layer) => layer.replace(/^(\S*) (.*)/, (_, network, protocol) => `${network} network${network === 'both' ? 's' : ''}, ${family(protocol)}`);
 
 // Share of the probes that were answered or lost: those in flight are not lost yet.
 const loss = ({ lost, received }) => lost / (lost + received);
@@ -93,10 +95,9 @@ const loss = ({ lost, received }) => lost / (lost + received);
 const leaves = ({ node, state }) => (state !== 'ready' && state !== 'unready') || mesh.standings.get(node) === 'leaving';
 const measured = (peer) => peer.recent.lost + peer.recent.received > 0 && !leaves(peer);
 // One network, or both side by side.
-const layersShown = () => {
-  const [network, protocol] = shown.layer.split(' ');
-  return network === 'both' ? ['pod', 'node'].map((name) => `${name} ${protocol}`) : [shown.layer];
-};
+const layerOf = ({ network, protocol }) => `${network} ${protocol}`;
+const layersOf = (layer) => (layer.startsWith('both') ? NETWORKS.map((name) => layer.replace('both', name)) : [layer]);
+const layersShown = () => layersOf(shown.layer);
 const findAll = (source, peer) => layersShown().map((layer) => mesh.rows.get(source)?.layers[layer]?.get(peer));
 const find = (source, peer) => findAll(source, peer).find(Boolean);
 
@@ -118,8 +119,8 @@ function addRow({ source, peers }) {
   for (const peer of peers) {
     peer.recent ??= {};
     // This page cannot show other networks and protocols.
-    if (!NETWORKS.includes(peer.network) || !(peer.protocol in FAMILIES)) continue;
-    const layer = `${peer.network} ${peer.protocol}`;
+    if (!NETWORKS.includes(peer.network) || !PROTOCOL.test(peer.protocol)) continue;
+    const layer = layerOf(peer);
     node(peer.node, peer.zone);
     mesh.layers.add(layer);
     (layers[layer] ??= new Map()).set(peer.node, peer);
@@ -167,7 +168,7 @@ async function ask(path) {
   const answer = await fetch('api/v1/' + path, { cache: 'no-store', signal: AbortSignal.timeout(ANSWER_TIME) });
   if (answer.ok) return answer;
   const why = (await answer.text()).slice(0, 200).trim(), after = answer.headers.get('retry-after');
-  throw Object.assign(new Error(`the agent answers ${answer.status}: ${why}`), { status: answer.status, after });
+  throw Object.assign(new Error(`the agent answers ${answer.status}: ${why}`), { after });
 }
 
 // The verdicts are those of the judges. They come first, because they are small.
@@ -182,7 +183,7 @@ const isLarge = () => mesh.said?.nodes > COLLECTED_MAX;
 
 async function turn(wanted) {
   if (turns.running) return;
-  turns.running = $('again').disabled = $('draw').disabled = true;
+  turns.running = $('again').disabled = true;
   const began = performance.now();
   let wait, failed = 'The request for verdicts';
   try {
@@ -190,9 +191,9 @@ async function turn(wanted) {
     await askPast();
     failed = 'Collection';
     if (isLarge()) await askNodes();
-    if (!isLarge() || wanted === true || shown.matrix && !mesh.at) {
-      $('age').textContent = 'Collecting the reports';
-      settle(readMesh(await (await ask('mesh')).text()));
+    if (!isLarge() || wanted === true || (shown.matrix === '1' || pairShown()) && !isCollected()) {
+      put('age', 'Collecting the reports');
+      await collect();
     }
     wait = Math.max(PERIOD, 10 * (performance.now() - began));
     turns.failures = 0;
@@ -204,7 +205,7 @@ async function turn(wanted) {
     wait = Math.min(120e3, (Number(error.after) || 5) * 1e3 * 2 ** turns.failures++);
     showTrouble(error, wait / 1e3, failed);
   }
-  turns.running = $('again').disabled = $('draw').disabled = false;
+  turns.running = $('again').disabled = false;
   plan(wait);
 }
 
@@ -225,15 +226,15 @@ function showAge() {
   const of = [];
   if (mesh.said) of.push('Judged ', timed(ago(mesh.said.at), mesh.said.at));
   if (mesh.at) of.push(`; ${count(mesh.rows.size, 'report')} collected `, timed(ago(mesh.at), mesh.at));
-  if (of.length) $('age').replaceChildren(...of);
+  if (of.length) put('age', ...of);
 }
 
 function showMesh() {
-  $('matrix').hidden = $('internals').hidden = !mesh.at;
+  $('internals').hidden = !mesh.at;
+  showTables();
   showAge();
   controls();
   showVerdicts();
-  agents();
   redraw();
   if (shown.from && !$('link').open || mesh.at && $('link').open) openLink({ source: shown.from, peer: shown.to });
 }
@@ -241,9 +242,9 @@ function showMesh() {
 function showTrouble({ message }, wait, what) {
   const picture = mesh.at ? ` The map is of ${ago(mesh.at)} or newer.` : '';
   const next = turns.paused ? '' : ` The next attempt is in ${Math.round(wait)} s.`;
-  $('trouble').textContent = `${what} failed: ${message}.${picture}${next}`;
+  put('trouble', `${what} failed: ${message}.${picture}${next}`);
   $('trouble').hidden = false;
-  if (!mesh.said) $('headline').textContent = 'No verdict: the request failed';
+  if (!mesh.said) put('headline', 'No verdict: the request failed');
   showAge();
   controls();
   redraw();
@@ -251,7 +252,7 @@ function showTrouble({ message }, wait, what) {
 
 function showVerdicts() {
   const then = momentShown(), { said } = mesh;
-  for (const part of document.querySelectorAll('.present')) part.classList.toggle('gone', then != null);
+  document.body.className = then == null ? '' : 'then';
   $('then').hidden = then == null;
   if (then != null) return showPast(then);
   const { verdicts, missing, not_gathered: left, state, judges, nodes } = said, unknown = [];
@@ -265,11 +266,11 @@ function showVerdicts() {
   const by = judges.length ? judges.map(({ node: name }) => name).join(', ') : 'this agent alone, because no judge answers';
   const facts = [`${count(nodes, 'node')} judged by ${by}`, ...(isWhole ? unknown : [])];
   if (mesh.at) facts.push(...ofReports());
-  $('summary').textContent = facts.join('; ');
+  put('summary', facts.join('; '));
   list(verdicts);
 }
 
-const list = (verdicts) => $('verdicts').replaceChildren(...verdicts.map(verdictItem));
+const list = (verdicts) => put('verdicts', ...verdicts.map(verdictItem));
 
 // Facts of the reports, beside the verdicts.
 function ofReports() {
@@ -305,12 +306,12 @@ function verdictItem(verdict) {
   const text = make('span', { className: 'dim' }, ` ${facts.join(', ')}`), to = ended ?? now();
   if (begun != null) text.append(facts.length ? ', ' : '', timed(`for ${lasting(to - begun)}`, begun, ...(ended ? [ended] : [])));
   if (ended) text.append(', ended ', timed(ago(ended), ended));
-  const button = make('button', { type: 'button' }, make('b', {}, KINDS[kind] ?? kind), sentence(verdict), text);
-  set(button, 'aria-pressed', shown.verdict === id);
+  const button = make('button', {}, make('b', {}, KINDS[kind] ?? kind), sentence(verdict), text);
+  button.ariaPressed = shown.verdict === id;
   button.onclick = () => {
     keep({ verdict: shown.verdict === id ? '' : id });
     for (const other of $('verdicts').querySelectorAll('button')) {
-      set(other, 'aria-pressed', other === button && shown.verdict !== '');
+      other.ariaPressed = other === button && shown.verdict !== '';
     }
     const about = `${network} ${protocol ?? ''}`, layer = layersInOrder().find((known) => known.startsWith(about));
     if (layer && !layersShown().some((of) => of.startsWith(about))) keep({ layer });
@@ -353,19 +354,11 @@ const layersInOrder = () => [...mesh.layers].sort((a, b) => (a.replace('pod', ''
 // A switch is shown only if there is more than one choice.
 function controls() {
   if (mesh.at && !layersShown().every((of) => mesh.layers.has(of))) shown.layer = usual.layer = layersInOrder()[0] ?? '';
-  const layers = layersInOrder().map((layer) => layer.split(' ')), [network, protocol] = shown.layer.split(' ');
-  const networks = [...new Set(layers.map(([name]) => name))];
-  const hasBoth = ['pod', 'node'].every((name) => mesh.layers.has(`${name} ${protocol}`));
-  if (hasBoth) networks.push('both');
-  const protocols = layers.filter(([name]) => name === (network === 'both' ? 'node' : network)).map(([, name]) => name);
-  const change = (to) => {
-    const there = to === 'both' ? [[to, protocol]] : layers.filter(([name]) => name === to);
-    return there.find(([, name]) => name === protocol) ?? there[0];
-  };
+  const layers = layersInOrder(), both = layers.map((layer) => layer.replace('node', 'both'));
+  const choices = [...layers, ...both.filter((layer) => layersOf(layer)[1] && layersOf(layer).every((of) => mesh.layers.has(of)))];
   const switches = [
     ['Colour', shown.measure, MEASURES, (measure) => keep({ measure })],
-    ['Network', network, networks.map((name) => [name, name]), (to) => keep({ layer: change(to).join(' ') })],
-    ['Protocol', protocol, protocols.map((name) => [name, family(name)]), (to) => keep({ layer: `${network} ${to}` })],
+    ['Probes', shown.layer, choices.map((layer) => [layer, layerName(layer)]), (layer) => keep({ layer })],
     ['Size', null, [[-1, '-', 'Smaller cells'], [0, 'Fit', 'Fit'], [1, '+', 'Larger cells']], zoom],
   ].filter(([, , options]) => options.length > 1);
   const state = JSON.stringify(switches), box = $('controls');
@@ -379,20 +372,22 @@ function controls() {
         controls();
         redraw();
       };
-      const button = make('button', { type: 'button', onclick }, text);
-      set(button, ...(label ? ['aria-label', label] : ['aria-pressed', value === now]));
-      return button;
+      return make('button', { onclick, ...(label ? { ariaLabel: label } : { ariaPressed: value === now }) }, text);
     }))));
   box.querySelectorAll('button')[focus]?.focus();
 }
 
 $('pause').onclick = () => {
   turns.paused = !turns.paused;
-  set($('pause'), 'aria-pressed', turns.paused);
+  $('pause').ariaPressed = turns.paused;
   resume();
 };
-$('again').onclick = $('draw').onclick = () => {
-  if (isLarge()) keep({ matrix: '1' });
+$('again').onclick = () => {
+  if (isLarge() && !pairShown()) keep({ matrix: '1' });
   turn(true);
+};
+$('draw').onclick = () => {
+  keep({ matrix: 'zones' });
+  showTables();
 };
 document.onvisibilitychange = resume;

@@ -9,9 +9,9 @@ async function askPast() {
     const { verdicts } = await (await ask('history')).json();
     if (!Array.isArray(verdicts)) throw new Error('the history cannot be read');
     mesh.past = verdicts;
-    $('past-note').textContent = verdicts.length ? '' : 'No verdict.';
+    put('past-note', verdicts.length ? '' : 'No verdict.');
   } catch ({ message }) {
-    $('past-note').textContent = `Not known: ${message}.`;
+    put('past-note', `Not known: ${message}.`);
   }
   drawPast();
   showVerdicts();
@@ -37,8 +37,8 @@ function showPast(then) {
   const held = (mesh.past ?? []).filter((verdict) => begin(verdict) <= then && !(verdict.ended_unix_seconds <= then));
   const isKnown = mesh.past && now() - then <= DAY;
   $('headline').className = held.length ? 'bad' : '';
-  $('headline').textContent = !isKnown ? 'Nothing is known of that time' : held.length ? `${count(held.length, 'verdict')} held then` : 'No verdict held then';
-  $('summary').replaceChildren(timed(`${ago(then)}, ${utc(then)}`, then));
+  put('headline', !isKnown ? 'Nothing is known of that time' : held.length ? `${count(held.length, 'verdict')} held then` : 'No verdict held then');
+  put('summary', timed(`${ago(then)}, ${utc(then)}`, then));
   list(held);
 }
 
@@ -48,12 +48,12 @@ function drawPast() {
   const rows = [...causes.values()];
   $('hours').hidden = !rows.length;
   $('past').style.setProperty('--then', then == null ? '-9px' : place(then) + '%');
-  $('past').replaceChildren(...rows.slice(0, CAUSES_MAX).map((of) => {
+  put('past', ...rows.slice(0, CAUSES_MAX).map((of) => {
     const [{ kind, subject }] = of, name = `${KINDS[kind] ?? kind} ${subject === '*' ? '' : subject.replace('->', ' → ')}`;
     const bars = of.map((verdict) => {
       const { ended_unix_seconds: to, unconfirmed, severity } = verdict, from = begin(verdict);
       const title = `${name}, ${utc(from)} to ${to ? utc(to) : 'now'}${unconfirmed ? ', unconfirmed' : ''}: ${sentence(verdict)}`;
-      const bar = make('button', { type: 'button', title, className: [severity, to ? 'ended' : '', unconfirmed ? 'unconfirmed' : ''].join(' ') });
+      const bar = make('button', { title, className: [severity, to ? 'ended' : '', unconfirmed ? 'unconfirmed' : ''].join(' ') });
       bar.style.cssText = `left:min(${place(from)}%,100% - 5px);width:${place(to ?? end) - place(from)}%`;
       return bar;
     });

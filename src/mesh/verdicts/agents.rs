@@ -112,6 +112,7 @@ mod tests {
         cells_seconds: 60.0,
         sent: 600,
         members: 0,
+        rtt_p99_code: 0,
     };
 
     #[test]

@@ -15,6 +15,7 @@ fn source() -> Source<'static> {
             send_lag_p99_seconds: Some(0.25),
             probes_skipped: Some(0),
             run_delay_seconds: Some(0.0),
+            rtt_p99_seconds: Some(0.004),
             ..RecentSource::default()
         },
         ..Source::default()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::names::Place;
+use super::pairs::{Pair, Total};
 use super::{Count, Entry, Nodes};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
@@ -20,13 +21,15 @@ const ESCAPED_BYTES: usize = 6;
 const PIECE_BYTES_MAX: usize = 2 * NAME_BYTES_MAX * ESCAPED_BYTES + FIGURES_BYTES;
 const _: () = assert!(PIECE_BYTES_MAX <= FRAME_BYTES);
 
-/// Writes the document: a head, the worst links, and the nodes.
+/// Writes the document: a head, the worst links, the pairs of zones, and the nodes.
 pub struct NodesBody {
     nodes: Arc<Nodes>,
     judge: Arc<str>,
     age_seconds: f64,
     /// Pieces that are written.
     written: usize,
+    /// Whether a pair of zones is written.
+    has_pair: bool,
     place: Place,
 }
 
@@ -46,6 +49,18 @@ struct LinkOf<'a> {
     protocol: &'static str,
     probes: u32,
     lost: u32,
+    rtt_p50_seconds: Option<f64>,
+}
+
+/// A pair of zones. The losses are those of the protocol that lost most.
+#[derive(Serialize)]
+struct PairOf<'a> {
+    source_zone: &'a str,
+    peer_zone: &'a str,
+    #[serde(flatten)]
+    losses: Losses,
+    links: u32,
+    losing_links: u32,
     rtt_p50_seconds: Option<f64>,
 }
 
@@ -69,19 +84,22 @@ struct NodeOf<'a> {
     inbound: Option<Losses>,
     watchers: u16,
     rtt_p50_seconds: Option<f64>,
+    rtt_p99_seconds: Option<f64>,
 }
 
 impl NodesBody {
     /// Writes what `judge` keeps, which is `age_seconds` old.
     pub fn new(nodes: Arc<Nodes>, judge: Arc<str>, age_seconds: f64) -> Self {
         let age_seconds = (age_seconds * 10.0).round() / 10.0;
-        Self { nodes, judge, age_seconds, written: 0, place: Place::default() }
+        Self { nodes, judge, age_seconds, written: 0, has_pair: false, place: Place::default() }
     }
 
     /// Appends the piece, if there is room for it. `None` if there is no such piece.
     fn piece(&mut self, out: &mut Vec<u8>) -> Option<bool> {
         let nodes = &self.nodes;
         let (links, all) = (nodes.worst.len(), nodes.entries.len());
+        let pairs = links + nodes.pairs.len();
+        let zone_name = |zone: usize| nodes.zones.get(zone).map_or("", |zone| zone);
         let has_room =
             |out: &Vec<u8>, names: usize| out.capacity() - out.len() >= names * ESCAPED_BYTES + FIGURES_BYTES;
         match self.written {
@@ -104,10 +122,27 @@ impl NodesBody {
                 write(out, &LinkOf::of(&link.source, &link.peer, link.cell));
                 out.push(b'\n');
             }
-            piece if piece <= links + all => {
+            piece if piece <= pairs => {
                 let at = piece - links - 1;
+                let ([source, peer], pair) = nodes.pairs.get(at)?;
+                let (source, peer) = (zone_name(source), zone_name(peer));
+                if !has_room(out, source.len() + peer.len()) {
+                    return Some(false);
+                }
+                if at == 0 {
+                    out.extend_from_slice(b"],\"zone_pairs\":[\n");
+                }
+                if let Some(losses) = Losses::of(pair.total.count, pair.layer) {
+                    comma(out, self.has_pair);
+                    write(out, &PairOf::of([source, peer], losses, pair));
+                    out.push(b'\n');
+                    self.has_pair = true;
+                }
+            }
+            piece if piece <= pairs + all => {
+                let at = piece - pairs - 1;
                 let entry = nodes.entries[at];
-                let zone = nodes.zones.get(usize::from(entry.zone)).map_or("", |zone| zone);
+                let zone = zone_name(entry.zone.into());
                 if !has_room(out, NAME_BYTES_MAX + zone.len()) {
                     return Some(false);
                 }
@@ -119,7 +154,7 @@ impl NodesBody {
                 write(out, &NodeOf::of(self.place.name(), zone, &entry));
                 out.push(b'\n');
             }
-            piece if piece == links + all + 1 => {
+            piece if piece == pairs + all + 1 => {
                 if !has_room(out, 0) {
                     return Some(false);
                 }
@@ -158,6 +193,13 @@ impl<'a> LinkOf<'a> {
     }
 }
 
+impl<'a> PairOf<'a> {
+    fn of([source_zone, peer_zone]: [&'a str; 2], losses: Losses, pair: &Pair) -> Self {
+        let Pair { total: Total { links, losing: losing_links, .. }, rtt_code, .. } = *pair;
+        Self { source_zone, peer_zone, losses, links, losing_links, rtt_p50_seconds: seconds(rtt_code) }
+    }
+}
+
 impl Losses {
     fn of(count: Count, layer: Layer) -> Option<Self> {
         let Count { probes, lost } = count;
@@ -169,7 +211,8 @@ impl<'a> NodeOf<'a> {
     fn of(node: &'a str, zone: &'a str, entry: &Entry) -> Self {
         let Entry { presence: report, standing, watchers, layers: [out, inbound], .. } = *entry;
         let (out, inbound) = (Losses::of(entry.out, out), Losses::of(entry.inbound, inbound));
-        Self { node, zone, report, standing, out, inbound, watchers, rtt_p50_seconds: seconds(entry.rtt_code) }
+        let [rtt_p50_seconds, rtt_p99_seconds] = [entry.rtt_code, entry.rtt_p99_code].map(seconds);
+        Self { node, zone, report, standing, out, inbound, watchers, rtt_p50_seconds, rtt_p99_seconds }
     }
 }
 

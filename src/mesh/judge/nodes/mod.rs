@@ -1,17 +1,20 @@
-//! What a judge keeps of each node and of the worst links of its last round, for readers that need
-//! no matrix: `/api/v1/judge/nodes`.
+//! What a judge keeps of each node, of each pair of zones and of the worst links of its last round,
+//! for readers that need no matrix: `/api/v1/judge/nodes`.
 //!
 //! What is no evidence for the verdicts does not count here either ([`Evidence`]). Losses are those
 //! of the protocol that lost most, because a sum would hide 6 lost handshakes among 120 answered
-//! echo requests. A cell has no 99th percentile, so round-trip times are medians.
+//! echo requests. A cell has no 99th percentile, so round-trip times are medians of the links'
+//! medians. The 99th percentile of a node is over the probes of its own agent, which reports it.
 
 mod body;
 mod names;
+mod pairs;
 mod relay;
 
 use tokio::task::yield_now;
 
 use self::names::Names;
+use self::pairs::Pairs;
 use crate::limits::{JUDGE_NODES_BYTES_MAX, NAME_BYTES_MAX};
 use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
 use crate::mesh::verdicts::{Evidence, Standing};
@@ -47,6 +50,8 @@ struct Entry {
     inbound: Count,
     /// Code of its median round-trip time; 0 if no probe was answered.
     rtt_code: u16,
+    /// Code of the 99th percentile that its agent reports; 0 if it reports none.
+    rtt_p99_code: u16,
     /// Number of rows with a cell about it.
     watchers: u16,
     zone: u8,
@@ -73,22 +78,22 @@ pub struct Nodes {
     names: Names,
     entries: Box<[Entry]>,
     zones: Box<[Box<str>]>,
+    pairs: Pairs,
     /// The links that lose most, the worst first.
     worst: Vec<Link>,
     /// Number of nodes without room.
     not_listed: usize,
 }
 
-/// A search for the median of a node's codes, bit by bit.
+/// A search for the median of the codes of a node or of a pair of zones, bit by bit.
 #[derive(Clone, Copy, Default)]
 struct Median {
     /// The bits that are known.
     code: u16,
     /// How many codes that begin with these bits are below the median.
-    below: u16,
-    count: u16,
-    /// Number of all codes.
-    all: u16,
+    below: u32,
+    count: u32,
+    has_any: bool,
 }
 
 impl Count {
@@ -99,11 +104,16 @@ impl Count {
     fn badness(self) -> f32 {
         self.lost as f32 / (self.probes as f32 + ANSWERED_BEFORE)
     }
+
+    fn is_worse_than(self, other: Self) -> bool {
+        self.probes > 0 && (other.probes == 0 || self.badness() > other.badness())
+    }
 }
 
 impl Nodes {
-    /// Returns what is kept of a mesh. Takes 28 bytes per node and their names, and 50 per node for
-    /// the time of the call. It yields after each walk over the cells, so no slice of it is long.
+    /// Returns what is kept of a mesh. Takes 28 bytes per node and their names, 20 per pair of
+    /// zones, and 50 per node for the time of the call. It yields after each walk over the cells,
+    /// so no slice of it is long.
     pub async fn of(matrix: &Matrix) -> Self {
         let evidence = Evidence::of(matrix);
         yield_now().await;
@@ -114,8 +124,9 @@ impl Nodes {
             matrix.numbers().filter(|node| evidence.standing(*node) != Standing::Invented).collect();
         order.sort_unstable_by(|a, b| matrix.name(*a).cmp(matrix.name(*b)));
         let all = order.len();
-        let mut room =
-            JUDGE_NODES_BYTES_MAX - zones.iter().map(|zone| size_of::<Box<str>>() + zone.len()).sum::<usize>();
+        let mut pairs = Pairs::of_zones(zones.len());
+        let taken = zones.iter().map(|zone| size_of::<Box<str>>() + zone.len()).sum::<usize>() + pairs.bytes();
+        let mut room = JUDGE_NODES_BYTES_MAX - taken;
         let mut names = Names::default();
         order.retain(|node| {
             let left = room.checked_sub(size_of::<Entry>());
@@ -131,26 +142,27 @@ impl Nodes {
         }
         let mut nodes: Box<[Entry]> = order.iter().map(|node| walk.entry(*node)).collect();
         for layer in LAYERS.into_iter().filter(|layer| matrix.layers() & layer.bit() != 0) {
-            walk.add_losses(layer, &mut nodes);
+            walk.add_losses(layer, &mut nodes, &mut pairs);
             yield_now().await;
         }
         walk.add_watchers(&mut nodes);
-        let mut medians = walk.medians(nodes.len());
+        let mut medians = walk.medians(nodes.len(), &pairs);
         for bit in (0..CODE_BITS).rev() {
             yield_now().await;
-            walk.next_bit(bit, &mut medians);
+            walk.next_bit(bit, &mut medians, nodes.len(), &pairs);
         }
-        for (entry, median) in nodes.iter_mut().zip(&medians) {
-            entry.rtt_code = if median.all > 0 { median.code } else { 0 };
+        let codes = nodes.iter_mut().map(|entry| &mut entry.rtt_code).chain(pairs.rtt_codes());
+        for (code, median) in codes.zip(&medians) {
+            *code = if median.has_any { median.code } else { 0 };
         }
-        Self { names, not_listed: all - nodes.len(), entries: nodes, zones, worst: walk.worst() }
+        Self { names, not_listed: all - nodes.len(), entries: nodes, zones, pairs, worst: walk.worst() }
     }
 
     /// Returns the bytes that are kept, without those of the worst links.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         let zones = self.zones.iter().map(|zone| size_of::<Box<str>>() + zone.len()).sum::<usize>();
-        self.names.bytes() + size_of_val(&*self.entries) + zones
+        self.names.bytes() + size_of_val(&*self.entries) + zones + self.pairs.bytes()
     }
 }
 
@@ -169,6 +181,7 @@ impl Walk<'_> {
             out: Count::default(),
             inbound: Count::default(),
             rtt_code: 0,
+            rtt_p99_code: self.matrix.row(node).map_or(0, |row| row.facts.rtt_p99_code),
             watchers: 0,
             zone: it.zone,
             presence: it.presence,
@@ -185,24 +198,35 @@ impl Walk<'_> {
         self.evidence.standing(node) == Standing::Sound
     }
 
-    /// Adds the losses of a layer to nodes that lose more by it than by those before.
-    fn add_losses(&self, layer: Layer, nodes: &mut [Entry]) {
+    fn pair(&self, pairs: &Pairs, source: u16, peer: u16) -> usize {
+        pairs.place(self.matrix.get(source).zone, self.matrix.get(peer).zone)
+    }
+
+    /// Adds the losses of a layer to nodes and pairs of zones that lose more by it than by those
+    /// before.
+    fn add_losses(&self, layer: Layer, nodes: &mut [Entry], pairs: &mut Pairs) {
         let mut counts = vec![[Count::default(); 2]; nodes.len()];
+        let mut totals = pairs.totals();
         for source in self.matrix.numbers() {
             let (place, is_sound) = (self.place(source), self.is_sound(source));
             for cell in self.evidence.cells(source).filter(|cell| cell.layer() == layer) {
                 if let Some(place) = place {
                     counts[place][0].add(cell);
                 }
-                if let Some(place) = self.place(cell.peer()).filter(|_| is_sound) {
+                if !is_sound {
+                    continue;
+                }
+                if let Some(place) = self.place(cell.peer()) {
                     counts[place][1].add(cell);
                 }
+                totals[self.pair(pairs, source, cell.peer())].add(cell);
             }
         }
+        pairs.keep_worse(layer, &totals);
         for (entry, counts) in nodes.iter_mut().zip(counts) {
             let kept = [&mut entry.out, &mut entry.inbound].into_iter().zip(&mut entry.layers);
             for ((kept, of), count) in kept.zip(counts) {
-                if count.probes > 0 && (kept.probes == 0 || count.badness() > kept.badness()) {
+                if count.is_worse_than(*kept) {
                     (*kept, *of) = (count, layer);
                 }
             }
@@ -222,34 +246,37 @@ impl Walk<'_> {
         }
     }
 
-    /// Calls `visit` with the place of each node and the code of each of its links, out and in.
-    /// They are those of the first layer that was measured, because no other is comparable.
-    fn each_code(&self, mut visit: impl FnMut(usize, u16)) {
+    /// Calls `visit` with the code of each link, for both of its nodes at their places and for its
+    /// pair of zones at the place behind all nodes. The codes are those of the first layer that
+    /// was measured, because no other is comparable.
+    fn each_code(&self, nodes: usize, pairs: &Pairs, mut visit: impl FnMut(usize, u16)) {
         let Some(layer) = LAYERS.into_iter().find(|layer| self.matrix.layers() & layer.bit() != 0) else { return };
         for source in self.matrix.numbers().filter(|node| self.is_sound(*node)) {
             let place = self.place(source);
             for cell in self.evidence.cells(source).filter(|cell| cell.layer() == layer && cell.rtt_code() > 0) {
-                for place in [place, self.place(cell.peer())].into_iter().flatten() {
+                let pair = nodes + self.pair(pairs, source, cell.peer());
+                for place in [place, self.place(cell.peer()), Some(pair)].into_iter().flatten() {
                     visit(place, cell.rtt_code());
                 }
             }
         }
     }
 
-    fn medians(&self, nodes: usize) -> Vec<Median> {
-        let mut medians = vec![Median::default(); nodes];
-        self.each_code(|place, _| medians[place].all = medians[place].all.saturating_add(1));
+    fn medians(&self, nodes: usize, pairs: &Pairs) -> Vec<Median> {
+        let mut medians = vec![Median::default(); nodes + pairs.len()];
+        self.each_code(nodes, pairs, |place, _| medians[place].count += 1);
         for median in &mut medians {
-            median.below = median.all.saturating_sub(1) / 2;
+            median.has_any = median.count > 0;
+            (median.below, median.count) = (median.count.saturating_sub(1) / 2, 0);
         }
         medians
     }
 
     /// Finds a bit of all medians. A code's bits above it must be those that are known.
-    fn next_bit(&self, bit: u32, medians: &mut [Median]) {
-        self.each_code(|place, code| {
+    fn next_bit(&self, bit: u32, medians: &mut [Median], nodes: usize, pairs: &Pairs) {
+        self.each_code(nodes, pairs, |place, code| {
             let median = &mut medians[place];
-            median.count = median.count.saturating_add(u16::from(code >> bit == median.code >> bit));
+            median.count += u32::from(code >> bit == median.code >> bit);
         });
         for median in medians {
             if median.below >= median.count {

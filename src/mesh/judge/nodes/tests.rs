@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::http::Render;
-use crate::limits::{FRAME_BYTES, NODES_DOCUMENT_BYTES_MAX};
+use crate::limits::{FRAME_BYTES, MESH_ZONES_MAX, NODES_DOCUMENT_BYTES_MAX};
 use crate::mesh::matrix::Bounds;
 
 /// A peer of a report, and its losses of 60 probes by ICMP and of 6 by TCP.
@@ -20,7 +20,7 @@ const WELL: Told<'static> = Told { node: "", state: "ready", icmp: 0, tcp: 0, rt
 
 fn add(matrix: &mut Matrix, node: &str, lag: f64, told: &[Told<'_>]) {
     let source = json!({"node": node, "zone": "z", "listening_seconds": 900.0, "interval_seconds": 1.0,
-        "recent": {"seconds": 60.0, "send_lag_p99_seconds": lag}});
+        "recent": {"seconds": 60.0, "send_lag_p99_seconds": lag, "rtt_p99_seconds": 0.004}});
     matrix.begin_row(&serde_json::from_str(&source.to_string()).expect("a source"));
     for peer in told {
         for (protocol, sent, lost) in [("icmp", 60, peer.icmp), ("tcp", 6, peer.tcp)] {
@@ -85,14 +85,16 @@ async fn a_node_has_what_it_lost_what_others_lost_to_it_and_the_protocol_that_lo
     assert_eq!(b["in"], json!({"network": "pod", "protocol": "icmp", "probes": 60, "lost": 0}));
     let rtt = b["rtt_p50_seconds"].as_f64().expect("a median");
     assert!((rtt / 300e-6 - 1.0).abs() < 0.02, "the median of 200, 300 and 400 µs: {rtt}");
+    let p99 = b["rtt_p99_seconds"].as_f64().expect("its agent reports it");
+    assert!((p99 / 0.004 - 1.0).abs() < 0.02, "{p99}");
     let a = row(&document, "a");
     assert_eq!(a["in"], json!({"network": "pod", "protocol": "icmp", "probes": 120, "lost": 6}));
     let rtt = a["rtt_p50_seconds"].as_f64().expect("a median");
     assert!((rtt / 200e-6 - 1.0).abs() < 0.02, "the median of 100, 200 and 400 µs: {rtt}");
     let d = row(&document, "d");
     assert_eq!(
-        (&d["report"], &d["out"], &d["in"], &d["rtt_p50_seconds"]),
-        (&json!("missing"), &Value::Null, &Value::Null, &Value::Null)
+        (&d["report"], &d["out"], &d["in"], &d["rtt_p50_seconds"], &d["rtt_p99_seconds"]),
+        (&json!("missing"), &Value::Null, &Value::Null, &Value::Null, &Value::Null)
     );
     let worst: Vec<_> = document["worst"]
         .as_array()
@@ -150,7 +152,8 @@ async fn the_ten_worst_links_are_kept_and_few_probes_weigh_less() {
 #[tokio::test]
 async fn an_empty_mesh_and_the_longest_names_are_written_too() {
     let nothing = document(&Matrix::new()).await;
-    assert_eq!((&nothing["rows"], &nothing["worst"]), (&json!([]), &json!([])));
+    let lists = ["rows", "worst", "zone_pairs"].map(|list| &nothing[list]);
+    assert_eq!(lists, [&json!([]); 3]);
     let mut matrix = Matrix::new();
     let long = ["\u{1}", "\u{2}"].map(|letter| letter.repeat(NAME_BYTES_MAX));
     let too_long = "x".repeat(NAME_BYTES_MAX + 1);
@@ -186,4 +189,60 @@ async fn five_thousand_nodes_with_long_names_fit_their_memory_and_their_document
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let sum: u64 = document["rows"].as_array().expect("rows").iter().filter_map(|it| it["watchers"].as_u64()).sum();
     assert_eq!(sum, 4 * 5_000);
+}
+
+#[tokio::test]
+async fn a_pair_of_zones_has_the_protocol_that_lost_most_its_links_and_their_median() {
+    let mut matrix = Matrix::new();
+    for (node, zone) in [("a", "east"), ("b", "east"), ("c", "west"), ("d", "west"), ("late", "east"), ("e", "")] {
+        matrix.member(node, zone);
+    }
+    let to = |node: &'static str, rtt_us: u32| Told { node, rtt_us, ..WELL };
+    add(&mut matrix, "a", 0.0, &[to("b", 100), Told { tcp: 3, ..to("c", 700) }, to("d", 900)]);
+    add(&mut matrix, "b", 0.0, &[Told { icmp: 1, ..to("c", 800) }, to("e", 50)]);
+    add(&mut matrix, "c", 0.0, &[to("a", 600)]);
+    add(&mut matrix, "d", 0.0, &[]);
+    // What a starved agent measured is no evidence.
+    add(&mut matrix, "late", 0.5, &[Told { icmp: 60, ..to("d", 9_000) }]);
+    matrix.finish();
+    let document = document(&matrix).await;
+    let pairs = document["zone_pairs"].as_array().expect("pairs");
+    let of = |zones: [&str; 2]| pairs.iter().find(|it| [&it["source_zone"], &it["peer_zone"]] == zones);
+    let found: Vec<_> = pairs.iter().map(|it| [&it["source_zone"], &it["peer_zone"]].map(Value::as_str)).collect();
+    let expected = [["east", "z"], ["east", "east"], ["east", "west"], ["west", "east"]];
+    assert!(found.len() == 4 && expected.iter().all(|zones| found.contains(&zones.map(Some))), "{found:?}");
+    // An agent that has probed nothing by TCP, like `d`, does not answer it either.
+    let mut worst = of(["east", "west"]).expect("a pair").clone();
+    let rtt = worst["rtt_p50_seconds"].take().as_f64().expect("a median");
+    assert!((rtt / 800e-6 - 1.0).abs() < 0.02, "the median of 700, 800 and 900 µs: {rtt}");
+    assert_eq!(
+        worst,
+        json!({"source_zone": "east", "peer_zone": "west", "network": "pod", "protocol": "tcp", "probes": 12, "lost": 3,
+            "links": 2, "losing_links": 1, "rtt_p50_seconds": null})
+    );
+    let well = of(["west", "east"]).expect("a pair");
+    assert_eq!((&well["protocol"], &well["lost"], &well["losing_links"]), (&json!("icmp"), &json!(0), &json!(0)));
+}
+
+#[tokio::test]
+async fn the_pairs_of_the_most_zones_fit_their_memory_and_a_frame_whatever_their_names() {
+    let mut matrix = Matrix::new();
+    let zones: Vec<String> = (0..MESH_ZONES_MAX + 3).map(|n| format!("{n:02}{}", "\u{1}".repeat(251))).collect();
+    for (node, zone) in zones.iter().enumerate() {
+        matrix.member(&format!("n{node}"), zone);
+    }
+    let names: Vec<String> = (0..zones.len()).map(|n| format!("n{n}")).collect();
+    for name in &names {
+        let others: Vec<Told<'_>> =
+            names.iter().filter(|other| *other != name).map(|node| Told { node, ..WELL }).collect();
+        add(&mut matrix, name, 0.0, &others);
+    }
+    matrix.finish();
+    let nodes = Arc::new(Nodes::of(&matrix).await);
+    assert_eq!((nodes.pairs.len(), nodes.pairs.bytes()), (17 * 17, 17 * 17 * 20));
+    let document: Value = serde_json::from_str(&text(nodes).0).expect("JSON");
+    let pairs = document["zone_pairs"].as_array().expect("pairs");
+    // Each of the 16 zones has one node, which does not probe itself. Four are beyond the limit.
+    assert_eq!(pairs.len(), 17 * 17 - 16);
+    assert_eq!(pairs.iter().filter_map(|it| it["links"].as_u64()).sum::<u64>(), 20 * 19);
 }
