@@ -1,12 +1,17 @@
-//! Weekly work of operators must not look like a bad network: a rolling update, a drain.
+//! Weekly work of operators must not look like a bad network: a rolling update, an upgrade, a
+//! drain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use crate::Test;
+use serde_json::Value;
+
 use crate::agents::{self, Link, Links, Pod, all_ready};
 use crate::faults::Cordon;
+use crate::image::Earlier;
+use crate::judges::{self, begins};
 use crate::wait::until;
+use crate::{MANIFEST, Test};
 
 /// The time after an event: longer than a peer that has left the list is still probed, and longer
 /// than any answer can take.
@@ -18,21 +23,27 @@ const AFTERWARDS: Duration = Duration::from_secs(20);
 struct Witness {
     first: BTreeMap<String, Links>,
     last: BTreeMap<String, Links>,
+    /// The pods of an earlier build, by name. Its verdicts are not under test.
+    earlier: BTreeSet<String>,
 }
 
 impl Witness {
-    /// Scrapes all agents. An agent that is just stopping need not answer.
-    /// Returns how many answered.
+    /// Scrapes all agents, and asserts that none knows of a verdict over the network. An agent that
+    /// is just stopping need not answer. Returns how many answered.
     fn look(&mut self, test: &Test) -> Result<usize, String> {
         let pods = agents::every_pod(&test.cluster)?;
         let mut answered = 0;
         for (node, pod) in &pods {
             let Ok(pages) = agents::read(|path| agents::get(&test.cluster, pod, path)) else { continue };
             let links = agents::links_of(node, &pages, &test.zones)?;
-            answered += 1;
             // An agent that was not there before has lost whatever it counts.
             self.first.entry(pod.name.clone()).or_default();
             self.last.insert(pod.name.clone(), links);
+            if !self.earlier.contains(&pod.name) {
+                let Ok(verdicts) = judges::verdicts(&test.cluster, pod) else { continue };
+                assert!(verdicts.is_empty(), "a verdict over the network, as {} says: {verdicts:?}", pod.name);
+            }
+            answered += 1;
         }
         Ok(answered)
     }
@@ -69,36 +80,71 @@ impl Witness {
 
 impl Test {
     pub(crate) fn a_rolling_update_loses_nothing(&self) {
+        self.replaces_all(Witness::default(), "a rolling update is no loss", || {
+            self.cluster.kubectl(&["rollout", "restart", "daemonset/kube-canary"]).unwrap();
+        });
+    }
+
+    pub(crate) fn an_upgrade_loses_nothing(&self, earlier: &Earlier) {
+        let foreground = ["delete", "daemonset/kube-canary", "--cascade=foreground"];
+        self.cluster.kubectl(&foreground).unwrap();
+        self.apply(&earlier.manifest, &earlier.image.name);
+        let before = until("an earlier agent on every node", || all_ready(&self.cluster, &self.zones));
+        self.recovers(&before);
+        let earlier = before.into_values().map(|pod| pod.name).collect();
+        let witness = Witness { earlier, ..Witness::default() };
+        self.replaces_all(witness, "a rolling upgrade is no loss", || self.apply(MANIFEST, &self.image));
+    }
+
+    /// Watches a rollout that replaces every agent.
+    fn replaces_all(&self, mut witness: Witness, no_loss: &str, rollout: impl FnOnce()) {
         let before = self.pods();
-        let mut witness = Witness::default();
         witness.begin(self);
-        self.cluster.kubectl(&["rollout", "restart", "daemonset/kube-canary"]).unwrap();
+        rollout();
         let after = until("every agent is a new one", || {
             witness.look(self)?;
             let now = all_ready(&self.cluster, &self.zones)?;
             let old = |(node, pod): (&String, &Pod)| before[node].name == pod.name;
             if now.iter().any(old) { Err(format!("{now:?}")) } else { Ok(now) }
         });
-        self.watch_on(&mut witness);
-        assert!(witness.terminating() > 0.0, "no probe went to a terminating peer: nothing was tried");
-        assert_eq!(witness.losses(), Vec::<String>::new(), "a rolling update is no loss");
-        self.recovers(&after);
+        until("three judges", || {
+            witness.look(self)?;
+            self.judges(&after)
+        });
+        self.ends_calmly(&mut witness, &after, no_loss);
+        let past = self.past(&after);
+        assert!(past.is_empty(), "the judges have found something on the way: {past:?}");
     }
 
     pub(crate) fn a_drain_loses_nothing(&self) {
-        let node = self.zones.keys().nth(1).expect("there are three nodes").clone();
+        self.drains_a_judge(&self.past(&self.pods()));
+    }
+
+    pub(crate) fn a_drain_keeps_the_past(&self) {
+        let past = self.past(&self.pods());
+        let victim = self.zones.keys().next_back().expect("there are nodes");
+        let is_of_fault = |verdict: &Value| verdict["kind"] == "node" && verdict["subject"] == victim.as_str();
+        assert!(past.iter().any(is_of_fault), "the judges have kept nothing of {victim}'s loss: {past:?}");
+        self.drains_a_judge(&past);
+    }
+
+    /// Drains the node of a judge, and evicts that judge. Nothing may be lost, the same agents must
+    /// judge again, and their past must be the same.
+    fn drains_a_judge(&self, past: &[Value]) {
         let before = self.pods();
+        let judges = until("three judges", || self.judges(&before));
+        let node = &judges[0];
         let mut witness = Witness::default();
         witness.begin(self);
-        let cordon = Cordon::start(&self.cluster, &node);
+        let cordon = Cordon::start(&self.cluster, node);
         self.cluster
-            .kubectl(&["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=10m"])
+            .kubectl(&["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=10m"])
             .unwrap();
         witness.look(self).unwrap();
-        assert_eq!(self.pods()[&node].name, before[&node].name, "a drain leaves what belongs to a DaemonSet");
+        assert_eq!(self.pods()[node].name, before[node].name, "a drain leaves what belongs to a DaemonSet");
         // Emptying a node by evicting all its pods evicts the agent, too. It comes back,
         // because it tolerates the taint.
-        let pod = &before[&node].name;
+        let pod = &before[node].name;
         let eviction = serde_json::json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}});
         let path = format!("/api/v1/namespaces/{}/pods/{pod}/eviction", crate::cluster::NAMESPACE);
         let asked =
@@ -108,17 +154,26 @@ impl Test {
         let after = until("a new agent on the drained node", || {
             witness.look(self)?;
             let now = all_ready(&self.cluster, &self.zones)?;
-            if now[&node].name == *pod { Err(format!("still {pod}")) } else { Ok(now) }
+            if now[node].name == *pod { Err(format!("still {pod}")) } else { Ok(now) }
         });
-        self.watch_on(&mut witness);
+        // The rank belongs to the node, so the new agent takes the old one's place. An agent that
+        // began to judge while it was away stops.
+        until("the same judges", || {
+            witness.look(self)?;
+            let now = self.judges(&after)?;
+            if now == judges { Ok(()) } else { Err(format!("{now:?} instead of {judges:?}")) }
+        });
+        self.ends_calmly(&mut witness, &after, "a drain is no loss");
         drop(cordon);
-        assert!(witness.terminating() > 0.0, "no probe went to a terminating peer: nothing was tried");
-        assert_eq!(witness.losses(), Vec::<String>::new(), "a drain is no loss");
-        self.recovers(&after);
+        let (then, now) = (begins(past), begins(&self.past(&after)));
+        assert!(now.keys().all(|it| then.contains_key(it)), "the judges have found something: {then:?}, then {now:?}");
+        // What one of the judges has never found may end with a judge that has.
+        let lost = then.iter().find(|(it, found_by)| **found_by == judges.len() && !now.contains_key(*it));
+        assert_eq!(lost, None, "the past is not kept: {then:?}, then {now:?}");
     }
 
-    /// Goes on polling, to see losses that are counted late.
-    fn watch_on(&self, witness: &mut Witness) {
+    /// Goes on polling, to see losses that are counted late. Asserts that there are none.
+    fn ends_calmly(&self, witness: &mut Witness, pods: &BTreeMap<String, Pod>, no_loss: &str) {
         let end = Instant::now() + AFTERWARDS;
         until("what comes late", || {
             let answered = witness.look(self)?;
@@ -128,5 +183,8 @@ impl Test {
                 Err(format!("{answered} agents"))
             }
         });
+        assert!(witness.terminating() > 0.0, "no probe went to a terminating peer: nothing was tried");
+        assert_eq!(witness.losses(), Vec::<String>::new(), "{no_loss}");
+        self.recovers(pods);
     }
 }

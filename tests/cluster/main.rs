@@ -1,5 +1,5 @@
-//! The shipped image and manifest on a real cluster, from `kubectl apply` through loss, a replaced
-//! pod and a cut node.
+//! The shipped image and manifest on a real cluster, from `kubectl apply` through upgrades, loss, a
+//! replaced pod and a cut node.
 //!
 //! This is one test of ordered steps. Each step starts where the one before it ended, because
 //! making a cluster takes longer than running a step. `cargo test --test cluster -- --nocapture`
@@ -12,6 +12,7 @@ mod cluster;
 mod exposition;
 mod faults;
 mod image;
+mod judges;
 mod outage;
 mod process;
 #[path = "../common/rows.rs"]
@@ -25,11 +26,14 @@ use std::time::Instant;
 use agents::{Links, Pod, Way, Zones, all_ready, endpoint_addresses, growth, links, none_lost, zones};
 use cluster::Cluster;
 use faults::Dropped;
-use image::Image;
+use image::{Earlier, Image};
 use rows::{Finding, finding, is_the_only_subject};
 use wait::until;
 
-const NODES: usize = 3;
+/// Nodes of a cluster of our own: more than there are judges, so that some agents do not judge.
+const NODES: usize = 5;
+/// The least number of nodes of a cluster that is given. All of them judge then.
+const NODES_MIN: usize = 3;
 const MANIFEST: &str = include_str!("../../deploy/daemonset.yaml");
 /// Probes to each peer in which two times pass for certain: the recent window, a minute at most,
 /// and the time for which a loss is withheld.
@@ -38,17 +42,25 @@ const WINDOW: f64 = 90.0;
 #[test]
 fn the_manifest_measures_a_real_cluster() {
     let cluster = Cluster::from_environment();
+    let earlier = Earlier::get(&cluster);
     let image = Image::get(&cluster);
     cluster.up(NODES);
-    image.load(&cluster);
+    for image in earlier.iter().map(|earlier| &earlier.image).chain([&image]) {
+        image.load(&cluster);
+    }
     let zones = zones(&cluster).unwrap();
-    assert!(zones.len() >= NODES, "the test needs {NODES} nodes: {zones:?}");
+    assert!(zones.len() >= NODES_MIN, "the test needs {NODES_MIN} nodes: {zones:?}");
     assert!(zones.values().any(|zone| zone != "unknown"), "no node has a zone, so zones cannot be tested: {zones:?}");
     let test = Test { image: image.name, cluster, zones };
     step("apply the manifest", || test.applies_without_a_warning());
     step("every pod sees all others, without loss", || test.sees_all_without_loss());
     step("a rolling update", || test.a_rolling_update_loses_nothing());
-    step("a drain", || test.a_drain_loses_nothing());
+    step("a judge's node is drained", || test.a_drain_loses_nothing());
+    if let Some(earlier) = &earlier {
+        step("a rolling upgrade from an earlier build", || test.an_upgrade_loses_nothing(earlier));
+    } else {
+        eprintln!("NOT TRIED: a rolling upgrade from an earlier build (set KUBE_CANARY_TEST_BEFORE)");
+    }
     if std::env::var("KUBE_CANARY_TEST_FAULTS").is_ok_and(|value| value == "none") {
         eprintln!("NOT TRIED: the steps that inject faults (KUBE_CANARY_TEST_FAULTS=none)");
         return;
@@ -56,6 +68,7 @@ fn the_manifest_measures_a_real_cluster() {
     // No silent skip: a step that needs faults fails where no fault can be injected.
     assert!(test.cluster.has_command(), "faults cannot be injected here: set KUBE_CANARY_TEST_CLUSTER as well");
     step("a tenth of a node's ingress is lost", || test.the_view_names_a_lossy_node());
+    step("a judge's node is drained after that", || test.a_drain_keeps_the_past());
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
     step("UDP, then TCP is dropped in front of a node's agent", || test.a_protocol_that_is_dropped_is_named());
     step("a rolled pod", || test.a_rolled_pod_goes_on_counting());
@@ -78,14 +91,7 @@ struct Test {
 
 impl Test {
     fn applies_without_a_warning(&self) {
-        let images: Vec<&str> = MANIFEST.lines().filter_map(|line| line.trim_start().strip_prefix("image: ")).collect();
-        let [shipped] = images[..] else { panic!("the manifest names one image: {images:?}") };
-        let manifest = MANIFEST.replace(shipped, &self.image);
-        let applied = self.cluster.kubectl_with_input(&["apply", "--filename", "-"], &manifest).unwrap();
-        let said = String::from_utf8_lossy(&applied.stderr);
-        assert!(applied.status.success(), "kubectl apply: {said}");
-        assert!(!said.contains("Warning"), "kubectl apply: {said}");
-
+        self.apply(MANIFEST, &self.image);
         until("a Ready agent on every node", || all_ready(&self.cluster, &self.zones));
 
         // This proves that the level is enforced here, so that passing it means something.
@@ -96,6 +102,17 @@ impl Test {
         let said = String::from_utf8_lossy(&refused.stderr);
         let by_the_level = said.contains("violates PodSecurity \"restricted");
         assert!(!refused.status.success() && by_the_level, "an unrestricted pod was not refused for that: {said}");
+    }
+
+    /// Applies a manifest as it is shipped, but with this image.
+    fn apply(&self, manifest: &str, image: &str) {
+        let images: Vec<&str> = manifest.lines().filter_map(|line| line.trim_start().strip_prefix("image: ")).collect();
+        let [shipped] = images[..] else { panic!("the manifest names one image: {images:?}") };
+        let manifest = manifest.replace(shipped, image);
+        let applied = self.cluster.kubectl_with_input(&["apply", "--filename", "-"], &manifest).unwrap();
+        let said = String::from_utf8_lossy(&applied.stderr);
+        assert!(applied.status.success(), "kubectl apply: {said}");
+        assert!(!said.contains("Warning"), "kubectl apply: {said}");
     }
 
     fn sees_all_without_loss(&self) {
