@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::agents::{self, Link, Links, Pod, all_ready};
 use crate::faults::Cordon;
 use crate::image::Earlier;
-use crate::judges::{self, begins};
+use crate::judges::{self, first_not_in};
 use crate::wait::until;
 use crate::{MANIFEST, Test};
 
@@ -123,8 +123,12 @@ impl Test {
     pub(crate) fn a_drain_keeps_the_past(&self) {
         let past = self.past(&self.pods());
         let victim = self.zones.keys().next_back().expect("there are nodes");
-        let is_of_fault = |verdict: &Value| verdict["kind"] == "node" && verdict["subject"] == victim.as_str();
-        assert!(past.iter().any(is_of_fault), "the judges have kept nothing of {victim}'s loss: {past:?}");
+        let is_of_fault = |verdict: &Value| {
+            verdict["kind"] == "node"
+                && verdict["subject"] == victim.as_str()
+                && verdict["judges"] == self.judges_expected()
+        };
+        assert!(past.iter().any(is_of_fault), "not all judges have kept {victim}'s loss: {past:?}");
         self.drains_a_judge(&past);
     }
 
@@ -165,11 +169,12 @@ impl Test {
         });
         self.ends_calmly(&mut witness, &after, "a drain is no loss");
         drop(cordon);
-        let (then, now) = (begins(past), begins(&self.past(&after)));
-        assert!(now.keys().all(|it| then.contains_key(it)), "the judges have found something: {then:?}, then {now:?}");
+        let now = self.past(&after);
+        assert_eq!(first_not_in(&now, past), None, "the judges have found something");
         // What one of the judges has never found may end with a judge that has.
-        let lost = then.iter().find(|(it, found_by)| **found_by == judges.len() && !now.contains_key(*it));
-        assert_eq!(lost, None, "the past is not kept: {then:?}, then {now:?}");
+        let of_all: Vec<Value> =
+            past.iter().filter(|verdict| verdict["judges"] == self.judges_expected()).cloned().collect();
+        assert_eq!(first_not_in(&of_all, &now), None, "the past is not kept: {now:?}");
     }
 
     /// Goes on polling, to see losses that are counted late. Asserts that there are none.
