@@ -8,8 +8,8 @@
 //! the status 404.
 //!
 //! FAULTS_FILE is read once a second. Each of its lines, `NODE RATE`, is a node that loses this
-//! share of the packets from and to it as long as the line is there. Each second, the program prints
-//! the number of reports that it has sent, and their bytes.
+//! share of the packets from and to it as long as the line is there. Each second, the program
+//! prints the number of reports that it has sent, and their bytes.
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

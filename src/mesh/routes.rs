@@ -272,8 +272,8 @@ impl Mesh {
         })
     }
 
-    /// Collects and judges, and keeps the verdicts if no nodes are named. Returns the fields after the reports
-    /// as a JSON object, what a judge keeps, and what was judged.
+    /// Collects and judges, and keeps the verdicts if no nodes are named. Returns the fields after
+    /// the reports as a JSON object, what a judge keeps, and what was judged.
     async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<str>, Round, Matrix) {
         let is_part = matches!(purpose, For::ReaderOf(..));
         let Collected { mut matrix, missing, missing_not_listed, further } =

@@ -3,8 +3,8 @@
 use super::cell::rtt_code;
 use crate::report::Source;
 
-/// A number that an older agent may not report: 4 bytes, half of an `Option`. It is exact for counts
-/// up to 16 million.
+/// A number that an older agent may not report: 4 bytes, half of an `Option`. It is exact for
+/// counts up to 16 million.
 #[derive(Clone, Copy, Debug)]
 pub struct Known(f32);
 

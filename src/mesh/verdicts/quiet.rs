@@ -23,8 +23,8 @@ const SECONDS_MIN: i16 = 5;
 const SECONDS_MAX: i16 = 60;
 /// Nats beyond those of chance. Each judgement asks this of each cause.
 const NATS: f64 = 10.0;
-/// The same after so many seconds. What the recent windows then still show of a fault that has ended
-/// is little, and so is the weight of the answers since.
+/// The same after so many seconds. What the recent windows then still show of a fault that has
+/// ended is little, and so is the weight of the answers since.
 const NATS_IF_CALM: f64 = 5.0;
 const CALM_SECONDS: i16 = 20;
 /// One of so many links may have lost again.
