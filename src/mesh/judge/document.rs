@@ -140,6 +140,8 @@ pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
     // The age of the document counts as well: its clock was read when it was written.
     let age = whole_seconds(judge.age_seconds);
     let shift = i128::from(now_unix_seconds) - i128::from(held.now_unix_seconds) - i128::from(age);
+    // Three rounded times are up to a second off. Clocks that agree give the same times everywhere.
+    let shift = if shift.abs() > 1 { shift } else { 0 };
     // What is said to come has no end that one could wait for, so it is now.
     let shifted = |time: u64| {
         u64::try_from((i128::from(time) + shift).max(0)).map_or(now_unix_seconds, |it| it.min(now_unix_seconds))
@@ -221,6 +223,15 @@ pub mod tests {
         let read = &said.held.verdicts[0];
         assert_eq!((read.since_unix_seconds, read.ended_unix_seconds), (Some(6_000), Some(6_500)));
         assert_eq!((&*said.node, said.held.nodes, said.judge.rounds, read.judges), ("n", 3, 60, None));
+    }
+
+    #[test]
+    fn clocks_that_agree_within_a_second_shift_nothing() {
+        // It was written ten seconds ago.
+        for (now, since) in [(2_008, 998), (2_009, 1_000), (2_010, 1_000), (2_011, 1_000), (2_012, 1_002)] {
+            let said = read("n", &of(vec![verdict("link", "a->b")]), now).expect("a document");
+            assert_eq!(said.held.verdicts[0].since_unix_seconds, Some(since), "{now}");
+        }
     }
 
     #[test]
