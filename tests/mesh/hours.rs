@@ -16,7 +16,9 @@ fn any_agent_answers_for_the_hour_of_any_link() {
     assert_eq!(hour("/api/v1/hour/b/x").status, 404, "it does not know x");
     assert_eq!(hour("/api/v1/hour/unknown/c").status, 404);
     assert_eq!(hour("/api/v1/hour/me/unknown").status, 404);
-    assert_eq!(hour("/api/v1/hour/me/*").status, 404, "it has a peer, but probes none");
+    let all = hour("/api/v1/hour/me/*");
+    assert!(all.status == 200 && all.body.starts_with(r#"{"source":"me","peer":"*","#), "{}", all.body);
+    assert_eq!(hour("/api/v1/hour/b/*").status, 404, "asked of b, which knows c alone");
     // A browser may write any name in this way.
     assert_eq!(hour("/api/v1/hour/%62/c").body, answer.body);
     assert_eq!(hour("/api/v1/hour/m%65/unknown").body, hour("/api/v1/hour/me/unknown").body);
