@@ -262,3 +262,17 @@ fn only_a_client_that_names_this_version_gets_it() {
         assert!(!is_accepted(other), "{other}");
     }
 }
+
+/// The form may change with the version. Inputs that no reader accepts would test nothing.
+#[test]
+fn the_inputs_of_the_fuzz_target_are_reports_of_this_version() {
+    let well = [Protocol::Icmp, Protocol::Udp, Protocol::Tcp].map(|protocol| (7, well(protocol)));
+    for (name, peers) in [("well", &well[..]), ("losses", &[(7, worst()), (9, worst())])] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/compact").join(name);
+        let bytes = written(peers);
+        if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{name}: KUBE_CANARY_BLESS=1 writes it again");
+    }
+}
