@@ -4,7 +4,7 @@
 
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::verdicts::{Judged, Kind, Verdict, judge_whole};
-use kube_canary::report::{Method, Network};
+use kube_canary::report::Method;
 use kube_canary::sys::clock;
 
 use super::mesh::{Plan, Random};
@@ -70,24 +70,8 @@ fn made(random: &mut Random, fault: &Fault, ends: (usize, usize), (read, window)
             answered_since += 1;
         }
     }
-    Made {
-        to: ends.1,
-        network: Network::Pod,
-        over_ipv6: false,
-        method,
-        sent,
-        lost,
-        refused: false,
-        lost_in_row,
-        answered_since: if lost > 0 { answered_since } else { 0 },
-        answered_before,
-        ways: None,
-        arrived: 0,
-        heard: None,
-        rtt_seconds: 0.000_1,
-        usual_rtt_seconds: None,
-        flows: None,
-    }
+    let answered_since = if lost > 0 { answered_since } else { 0 };
+    Made { lost_in_row, answered_since, answered_before, ..Made::plain(ends.1, method, sent, lost) }
 }
 
 /// Judges the mesh. Moments in the result are seconds after the end of the collection.

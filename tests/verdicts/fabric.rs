@@ -6,7 +6,7 @@ use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::verdicts::{Kind, Verdict, judge};
 use kube_canary::peers::{Methods, SlotId};
 use kube_canary::prober::Sink;
-use kube_canary::report::{Flows, LosingFlow, Method, Network, Suspect, Way};
+use kube_canary::report::{Flows, LosingFlow, Method, Suspect, Way};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -105,22 +105,9 @@ fn judged_if(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u
                 let lost_handshakes = if is_across { losses(6, paths) } else { 0 };
                 [(Method::Icmp, WINDOW, lost_echoes), (Method::Udp, WINDOW, lost), (Method::Tcp, 6, lost_handshakes)]
                     .map(|(method, sent, lost)| Made {
-                        to: link.to,
-                        network: Network::Pod,
-                        over_ipv6: false,
-                        method,
-                        sent,
-                        lost,
-                        refused: false,
-                        lost_in_row: 0,
-                        answered_since: 0,
-                        answered_before: 0,
                         ways: (method == Method::Udp).then_some(if link.from < LEFT { (lost, 0) } else { (0, lost) }),
-                        arrived: 0,
-                        heard: None,
-                        rtt_seconds: 0.000_1,
-                        usual_rtt_seconds: None,
                         flows: (method == Method::Udp).then(|| flows(&statistics, link)),
+                        ..Made::plain(link.to, method, sent, lost)
                     })
             })
             .collect();

@@ -74,6 +74,31 @@ pub struct Made {
     pub flows: Option<Flows>,
 }
 
+impl Made {
+    /// Returns a link of the pods' network over IPv4, with quick answers. Of its losses only the
+    /// number is known.
+    pub const fn plain(to: usize, method: Method, sent: u32, lost: u32) -> Self {
+        Self {
+            to,
+            network: Network::Pod,
+            over_ipv6: false,
+            method,
+            sent,
+            lost,
+            refused: false,
+            lost_in_row: 0,
+            answered_since: 0,
+            answered_before: 0,
+            ways: None,
+            arrived: 0,
+            heard: None,
+            rtt_seconds: 0.000_1,
+            usual_rtt_seconds: None,
+            flows: None,
+        }
+    }
+}
+
 /// Puts the report of a node into the matrix.
 pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], counts: (f64, u64)) {
     put_at(plan, matrix, (node, 0), row, counts);

@@ -3,7 +3,7 @@
 
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::verdicts::{Kind, Verdict, judge};
-use kube_canary::report::{Method, Network};
+use kube_canary::report::Method;
 
 use super::mesh::{Plan, Random, name};
 use super::rows::{Made, put_at};
@@ -57,24 +57,7 @@ impl Fault {
 }
 
 fn made(to: usize, method: Method, sent: u32, [lost, lost_in_row, answered_since]: [u32; 3]) -> Made {
-    Made {
-        to,
-        network: Network::Pod,
-        over_ipv6: false,
-        method,
-        sent,
-        lost,
-        refused: false,
-        lost_in_row,
-        answered_since,
-        answered_before: 0,
-        ways: None,
-        arrived: 0,
-        heard: None,
-        rtt_seconds: 0.000_1,
-        usual_rtt_seconds: None,
-        flows: None,
-    }
+    Made { lost_in_row, answered_since, ..Made::plain(to, method, sent, lost) }
 }
 
 fn judged(random: &mut Random, fault: &Fault, round: i64) -> Vec<Verdict> {
