@@ -13,6 +13,7 @@ pub mod matrix;
 pub mod page;
 mod queue;
 mod routes;
+mod slices;
 pub mod split;
 mod times;
 pub mod verdicts;

@@ -281,7 +281,7 @@ impl Mesh {
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
-        let judgement = verdicts::judge_whole(&matrix);
+        let judgement = verdicts::judge_in_slices(&matrix).await;
         let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
         let fields = Fields { overview: &overview, verdicts: found.verdicts.iter().collect() };
         // Serializing these types cannot fail.

@@ -5,6 +5,7 @@ use super::causes::{Cause, Finding, Findings};
 use super::pairs::{Pair, Scope, Tally};
 use super::quiet::Quiet;
 use crate::mesh::matrix::Row;
+use crate::mesh::slices::Slice;
 
 /// Largest number of moments kept per cause.
 const MOMENTS_MAX: usize = 128;
@@ -79,7 +80,7 @@ impl Moments {
 }
 
 /// Returns the figures of all causes, in their order.
-pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
+pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     let (first_read, last_read) = scope.matrix.reads();
     let detail = || Detail { quiet: Quiet::of_reports(first_read, last_read), ..Detail::default() };
     let mut details: Vec<Detail> = findings.found.iter().map(|_| detail()).collect();
@@ -91,27 +92,31 @@ pub fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
         *all += u32::from(tally.probes > 0);
         *losing += u32::from(tally.lost > 0);
     };
-    scope.each_pair(|pair| {
-        for (index, finding) in counted(findings, scope, (pair.a, pair.b)) {
-            let detail = &mut details[index];
-            detail.both = detail.both.plus(pair.both());
-            for tally in [pair.there, pair.back].iter().filter(|tally| tally.lost == 0) {
-                detail.quiet.add_others(tally.probes);
-            }
-            count(&mut detail.pairs, pair.both());
-            match finding.cause {
-                Cause::Node(node) => {
-                    let (to, by) = (pair.of(pair.other(node)), pair.of(node));
-                    (detail.to, detail.by) = (detail.to.plus(to), detail.by.plus(by));
-                    count(&mut detail.sources, to);
-                    count(&mut detail.targets, by);
+    scope
+        .each_pair(|pair| {
+            for (index, finding) in counted(findings, scope, (pair.a, pair.b)) {
+                let detail = &mut details[index];
+                detail.both = detail.both.plus(pair.both());
+                for tally in [pair.there, pair.back].iter().filter(|tally| tally.lost == 0) {
+                    detail.quiet.add_others(tally.probes);
                 }
-                Cause::Link(..) => detail.pair = Some(*pair),
-                _ => {}
+                count(&mut detail.pairs, pair.both());
+                match finding.cause {
+                    Cause::Node(node) => {
+                        let (to, by) = (pair.of(pair.other(node)), pair.of(node));
+                        (detail.to, detail.by) = (detail.to.plus(to), detail.by.plus(by));
+                        count(&mut detail.sources, to);
+                        count(&mut detail.targets, by);
+                    }
+                    Cause::Link(..) => detail.pair = Some(*pair),
+                    _ => {}
+                }
             }
-        }
-    });
+        })
+        .await;
+    let mut slice = Slice::default();
     for node in scope.matrix.numbers() {
+        slice.add(scope.cells(node).len()).await;
         let read = scope.matrix.row(node).map(Row::read).unwrap_or_default();
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, **cell)) {
             let last_losses = scope.matrix.last_losses(node, *cell);

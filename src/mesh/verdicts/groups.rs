@@ -27,14 +27,16 @@ const SILENT_LOSS: f64 = 0.9;
 
 /// Returns the group of each node. Empty if the mesh does not fall into at least two groups. Takes
 /// 3 bytes per node, and 12 more per node without a report.
-pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
+pub async fn find(scope: &Scope<'_>) -> Rc<[u8]> {
     let mut parents: Vec<u16> = scope.matrix.numbers().collect();
-    scope.each_pair(|pair| {
-        if is_connected(pair) {
-            let (a, b) = (root(&mut parents, pair.a), root(&mut parents, pair.b));
-            parents[usize::from(a.max(b))] = a.min(b);
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            if is_connected(pair) {
+                let (a, b) = (root(&mut parents, pair.a), root(&mut parents, pair.b));
+                parents[usize::from(a.max(b))] = a.min(b);
+            }
+        })
+        .await;
     let mut roots: Vec<u16> = scope.matrix.numbers().map(|node| root(&mut parents, node)).collect();
     // A group of one node is not a group. A group is identified by its lowest node,
     // which is its root.
@@ -46,7 +48,7 @@ pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
         }
     }
     known.sort_unstable();
-    if let [first, rest @ ..] = &silent(scope, &roots, &known)[..] {
+    if let [first, rest @ ..] = &silent(scope, &roots, &known).await[..] {
         for node in rest {
             roots[usize::from(*node)] = *first;
         }
@@ -55,7 +57,7 @@ pub fn find(scope: &Scope<'_>) -> Rc<[u8]> {
     if known.len() < 2 {
         return Rc::default();
     }
-    join_lossy(scope, &mut roots, &known);
+    join_lossy(scope, &mut roots, &known).await;
     let is_one = |of: &dyn Fn(u16) -> u8| is_one_part(scope, &roots, &known, of);
     if is_one(&|node| scope.matrix.get(node).zone) || is_one(&|node| scope.matrix.domain(node)) {
         return Rc::default();
@@ -82,22 +84,24 @@ fn is_one_part(scope: &Scope<'_>, roots: &[u16], known: &[u16], of: &dyn Fn(u16)
 }
 
 /// Puts nodes that lose a lot inside their own group into the group to which they lose least.
-fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
+async fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
     let lossy: Vec<u16> = scope.matrix.numbers().filter(|node| !known.contains(&roots[usize::from(*node)])).collect();
     if lossy.is_empty() || lossy.len() * known.len() > LOSSY_MAX {
         return;
     }
     let mut lost = vec![Tally::default(); lossy.len() * known.len()];
-    scope.each_pair(|pair| {
-        for (node, other) in [(pair.a, pair.b), (pair.b, pair.a)] {
-            let place = lossy.binary_search(&node).ok();
-            let group = known.iter().position(|root| *root == roots[usize::from(other)]);
-            if let (Some(place), Some(group)) = (place, group) {
-                let sum = &mut lost[place * known.len() + group];
-                *sum = sum.plus(pair.both());
+    scope
+        .each_pair(|pair| {
+            for (node, other) in [(pair.a, pair.b), (pair.b, pair.a)] {
+                let place = lossy.binary_search(&node).ok();
+                let group = known.iter().position(|root| *root == roots[usize::from(other)]);
+                if let (Some(place), Some(group)) = (place, group) {
+                    let sum = &mut lost[place * known.len() + group];
+                    *sum = sum.plus(pair.both());
+                }
             }
-        }
-    });
+        })
+        .await;
     for (node, lost) in lossy.iter().zip(lost.chunks(known.len())) {
         let measured = lost.iter().zip(known).filter(|(sum, _)| sum.probes > 0 && sum.rate() < LOSSY_BELOW);
         if let Some((_, group)) = measured.reduce(|best, next| if next.0.rate() < best.0.rate() { next } else { best })
@@ -108,7 +112,7 @@ fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
 }
 
 /// Returns the nodes that answer no other node and have no report, if they are a group.
-fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
+async fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
     let is_alone =
         |node: &u16| roots[usize::from(*node)] == *node && !known.contains(node) && scope.matrix.row(*node).is_none();
     let mut nodes: Vec<u16> = scope.matrix.numbers().filter(is_alone).collect();
@@ -118,14 +122,16 @@ fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
         return Vec::new();
     }
     let (mut measured, mut answers) = (vec![false; nodes.len()], Tally::default());
-    scope.each_pair(|pair| {
-        let mut places = [pair.a, pair.b].into_iter().filter_map(|node| nodes.binary_search(&node).ok());
-        if let Some(place) = places.next() {
-            // Two silent nodes are no pair, because neither has a report.
-            measured[place] = true;
-            answers = answers.plus(pair.both());
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            let mut places = [pair.a, pair.b].into_iter().filter_map(|node| nodes.binary_search(&node).ok());
+            if let Some(place) = places.next() {
+                // Two silent nodes are no pair, because neither has a report.
+                measured[place] = true;
+                answers = answers.plus(pair.both());
+            }
+        })
+        .await;
     let mut place = 0..;
     nodes.retain(|_| place.next().is_some_and(|place: usize| measured[place]));
     if are_enough(&nodes) && answers.rate() >= SILENT_LOSS { nodes } else { Vec::new() }

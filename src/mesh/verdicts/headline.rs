@@ -7,6 +7,7 @@ use super::answering::Answering;
 use super::sentence::where_to;
 use super::{Judged, Kind, Verdict};
 use crate::mesh::matrix::{Cell, Matrix};
+use crate::mesh::slices::Slice;
 use crate::report::Method;
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
@@ -37,7 +38,7 @@ pub struct Headline {
 
 /// Returns one line that sums up a mesh. It names the most severe verdict and the number of others,
 /// or the last one that is over, or links that lose without a cause, or says that nothing is wrong.
-pub(super) fn headline(
+pub(super) async fn headline(
     Judged { verdicts, ended, .. }: &Judged,
     matrix: &Matrix,
     standings: &[Standing],
@@ -46,7 +47,8 @@ pub(super) fn headline(
     let is_loss = |verdict: &Verdict| verdict.kind < Kind::AgentStarved;
     // The recent windows still show the losses of what is over.
     let is_explained = !ended.is_empty() || verdicts.iter().any(is_loss);
-    if let Some(text) = (!is_explained).then(|| losses(matrix, standings, answering)).flatten() {
+    let losses = if is_explained { None } else { losses(matrix, standings, answering).await };
+    if let Some(text) = losses {
         return Headline { state: State::Losses, text };
     }
     of_verdicts(verdicts).unwrap_or_else(|| {
@@ -78,13 +80,15 @@ pub fn of_verdicts(verdicts: &[Verdict]) -> Option<Headline> {
 
 /// Returns how many links lose, and the worst: in the recent window, or else over ten minutes.
 /// `None` if no link loses.
-fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Option<String> {
+async fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Option<String> {
     let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
     let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
     let (mut links, mut losing) = (0, 0);
     let mut worst: Option<(u16, Cell)> = None;
     let rate = |cell: Cell| f64::from(cell.lost()) / f64::from(cell.probes().max(1));
+    let mut slice = Slice::default();
     for source in sources() {
+        slice.add(matrix.cells(source).len()).await;
         let counts = |cell: &Cell| is_evidence(cell.peer()) && answering.counts(source, *cell);
         for cell in matrix.cells(source).iter().flat_map(|cell| cell.parts()).filter(counts) {
             links += 1;

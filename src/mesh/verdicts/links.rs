@@ -64,12 +64,13 @@ impl<'a> Group<'a> {
 
     /// Whether these flows may explain what a cause of TCP losses explains: most of the pairs that
     /// lose by it are theirs, and it loses as they do.
-    fn explains_tcp(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+    async fn explains_tcp(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
         let (mut own, mut all) = (0_usize, 0_usize);
         each_pair_of(part, place, |pair, loses| {
             all += usize::from(loses);
             own += usize::from(loses && self.has(pair.0, pair.1));
-        });
+        })
+        .await;
         own * 2 > all && finding.rate <= self.share * TIMES + EXTRA
     }
 
@@ -83,12 +84,13 @@ impl<'a> Group<'a> {
     /// Whether the path of these flows may explain what a cause explains that is not of UDP or TCP
     /// alone. The echoes of a pair are one flow each way, so they lose as much as such a flow, or
     /// nothing.
-    fn explains_echoes(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+    async fn explains_echoes(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
         let (mut losing, mut all) = (0_u32, 0_u32);
         each_pair_of(part, place, |_, loses| {
             all += 1;
             losing += u32::from(loses);
-        });
+        })
+        .await;
         match finding.cause {
             Cause::Link(..) => finding.rate <= self.rate * TIMES + EXTRA,
             Cause::Node(_) | Cause::Zones(..) | Cause::Zone(..) | Cause::Domain(..) | Cause::Mesh => {
@@ -100,13 +102,15 @@ impl<'a> Group<'a> {
 }
 
 /// Calls `each` for all pairs that a cause touches, with whether they lose.
-fn each_pair_of(part: &Part<'_>, place: usize, mut each: impl FnMut(Nodes, bool)) {
-    part.scope.each_pair(|pair| {
-        let nodes = (pair.a, pair.b);
-        if part.found.findings.touching(&part.scope, nodes).any(|(it, _)| it == place) {
-            each(nodes, pair.both().lost > 0);
-        }
-    });
+async fn each_pair_of(part: &Part<'_>, place: usize, mut each: impl FnMut(Nodes, bool)) {
+    part.scope
+        .each_pair(|pair| {
+            let nodes = (pair.a, pair.b);
+            if part.found.findings.touching(&part.scope, nodes).any(|(it, _)| it == place) {
+                each(nodes, pair.both().lost > 0);
+            }
+        })
+        .await;
 }
 
 /// Returns the links with losing flows by what they have in common, and those that have nothing.
@@ -136,7 +140,7 @@ fn grouped<'a>(mut flows: Vec<&'a LosingFlows>, pairs_of_nodes: &[usize]) -> (Ve
 
 /// Whether chance does not explain what may be losing flows of all these links. They are sorted by
 /// pairs, and those of the node with most of them do not count: one report can name them all.
-fn are_sure_together(mesh: &Mesh<'_>, flows: &[&LosingFlows]) -> bool {
+async fn are_sure_together(mesh: &Mesh<'_>, flows: &[&LosingFlows]) -> bool {
     if flows.iter().all(|it| it.is_sure()) {
         return false;
     }
@@ -150,37 +154,39 @@ fn are_sure_together(mesh: &Mesh<'_>, flows: &[&LosingFlows]) -> bool {
         }
     }
     let mut losing_pairs = 0_u32;
-    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0));
+    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0)).await;
     let without_the_worst = sum - of_nodes.into_iter().max().unwrap_or_default();
     f64::from(without_the_worst) / 10.0 >= TOGETHER_NATS + CHANCE_NATS * f64::from(losing_pairs)
 }
 
 /// Returns the number of pairs that are probed by UDP, in all and of each node.
-fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
+async fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
     let (mut all, mut of_nodes) = (0, vec![0_usize; mesh.matrix.node_count()]);
-    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| {
-        all += 1;
-        of_nodes[usize::from(pair.a)] += 1;
-        of_nodes[usize::from(pair.b)] += 1;
-    });
+    mesh.of_method(Method::Udp, 0.0)
+        .each_pair(|pair| {
+            all += 1;
+            of_nodes[usize::from(pair.a)] += 1;
+            of_nodes[usize::from(pair.b)] += 1;
+        })
+        .await;
     (all, of_nodes)
 }
 
 /// Adds the verdicts over flows. Takes out the causes that the flows explain, and are therefore no
 /// verdicts of their own.
-pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a>, verdicts: &mut Vec<Verdict>) {
+pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a>, verdicts: &mut Vec<Verdict>) {
     let is_evidence = |it: &&LosingFlows| is_evidence(mesh, it.source, it.peer);
     let mut flows: Vec<&LosingFlows> = mesh.matrix.losing_flows().iter().filter(is_evidence).collect();
     // The worst flow of each pair comes first.
     flows.sort_by_key(|it| (pair(it.source, it.peer), u8::MAX - it.decinats, u8::MAX - it.lost));
-    if !are_sure_together(mesh, &flows) {
+    if !are_sure_together(mesh, &flows).await {
         flows.retain(|it| it.is_sure());
     }
     if flows.is_empty() {
         return;
     }
     let all_pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
-    let (groups, single) = grouped(flows, &udp_pairs(mesh).1);
+    let (groups, single) = grouped(flows, &udp_pairs(mesh).await.1);
     let mut has_paths_below = false;
     for part in parts.iter_mut().chain([nodes]) {
         let [is_tcp, is_icmp] = [Method::Tcp, Method::Icmp].map(|protocol| part.protocol == Some(protocol));
@@ -193,11 +199,12 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
                 Cause::Link(a, b) if all_pairs.binary_search(&pair(a, b)).is_ok() => true,
                 Cause::Link(..) if !is_icmp => paths.any(|group| group.explains_link(finding)),
                 cause if is_icmp || cause == Cause::Mesh && !is_tcp => {
-                    paths.any(|group| group.explains_echoes(part, place, finding))
+                    any(paths, async |group| group.explains_echoes(part, place, finding).await).await
                 }
                 cause => {
                     let is_its = |group: &&Group<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
-                    is_tcp && groups.iter().filter(is_its).any(|group| group.explains_tcp(part, place, finding))
+                    let its = groups.iter().filter(is_its);
+                    is_tcp && any(its, async |group| group.explains_tcp(part, place, finding).await).await
                 }
             };
             has_paths_below |= is_explained && is_below && finding.cause == Cause::Paths;
@@ -227,8 +234,20 @@ pub fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a
     }
 }
 
+async fn any<'g, 'f: 'g>(
+    groups: impl Iterator<Item = &'g Group<'f>>,
+    explains: impl AsyncFn(&Group<'_>) -> bool,
+) -> bool {
+    for group in groups {
+        if explains(group).await {
+            return true;
+        }
+    }
+    false
+}
+
 /// Adds the verdicts over packets that are too large.
-pub fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
+pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
     let is_evidence = |it: &Hole| is_evidence(mesh, it.source, it.peer);
     let mut holes: Vec<Hole> = mesh.matrix.holes().iter().copied().filter(is_evidence).collect();
     if holes.is_empty() {
@@ -236,7 +255,7 @@ pub fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
     }
     // The smallest packet of each pair comes first.
     holes.sort_by_key(|it| (pair(it.source, it.peer), it.passes_bytes));
-    let (all, of_nodes) = udp_pairs(mesh);
+    let (all, of_nodes) = udp_pairs(mesh).await;
     let (confidence, severity) = (Confidence::Certain, Severity::Warning);
     let wide = |node: Option<u16>, pairs: usize, of: usize, example: Hole| Verdict {
         confidence,

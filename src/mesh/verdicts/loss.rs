@@ -52,8 +52,8 @@ struct Explanation {
 
 /// Finds the causes of a network's losses. Takes 40 bytes per node and per zone pair, and 72 per
 /// domain. Walks over all cells for each cause of each hypothesis.
-pub fn search(scope: &Scope<'_>) -> Findings {
-    let first = search::first(scope);
+pub async fn search(scope: &Scope<'_>) -> Findings {
+    let first = search::first(scope).await;
     let whole = first.all();
     if whole.lost == 0 {
         return Findings::default();
@@ -64,30 +64,30 @@ pub fn search(scope: &Scope<'_>) -> Findings {
     // If all links have a node in common, that node and the mesh cannot be distinguished.
     let is_star = first.nodes.iter().any(|node| node.sum.pairs == pairs);
     drop(first);
-    let groups = groups::find(scope);
+    let groups = groups::find(scope).await;
     let search = Search { scope, costs: &costs, groups: &groups, pairs };
-    let with = |of: Hypothesis, lost: Tally| explanation(&search, Shared::new(of, lost));
+    let with = async |of: Hypothesis, lost: Tally| explanation(&search, Shared::new(of, lost)).await;
     let (mut best, calm_credit) = if is_star || all.rate() <= CALM.1 {
-        let calm = with(Hypothesis::Calm, least);
+        let calm = with(Hypothesis::Calm, least).await;
         let credit = calm.credit;
         (calm, credit)
     } else {
         // The search runs from two rates. The rate without the worst candidate finds the causes; it
         // may be too low if there are none. The rate of all links shows that there are no causes;
         // it is too high if there are some.
-        let alike = with(Hypothesis::Alike, least);
+        let alike = with(Hypothesis::Alike, least).await;
         if pairs >= MANY_PAIRS {
             (alike, f64::NEG_INFINITY)
         } else {
-            let calm = with(Hypothesis::Calm, least);
+            let calm = with(Hypothesis::Calm, least).await;
             let credit = calm.credit;
-            (better(calm, better(with(Hypothesis::Alike, all), alike)), credit)
+            (better(calm, better(with(Hypothesis::Alike, all).await, alike)), credit)
         }
     };
     let mut rest_of_paths = None;
-    if !is_star && may_be_paths(&search, &best) {
-        let paths = with(Hypothesis::Paths, least);
-        let (rest, links) = rest(scope, &paths.findings, paths.shared);
+    if !is_star && may_be_paths(&search, &best).await {
+        let paths = with(Hypothesis::Paths, least).await;
+        let (rest, links) = rest(scope, &paths.findings, paths.shared).await;
         if is_path(&rest, &links) {
             best = better(best, paths);
             rest_of_paths = Some(rest);
@@ -98,7 +98,10 @@ pub fn search(scope: &Scope<'_>) -> Findings {
         return findings;
     }
     let known = rest_of_paths.filter(|_| shared.of == Hypothesis::Paths);
-    let rest = known.unwrap_or_else(|| rest(scope, &findings, shared).0);
+    let rest = match known {
+        Some(rest) => rest,
+        None => rest(scope, &findings, shared).await.0,
+    };
     let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
     let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
     if shared.rate > CALM.1 && is_clear && nats > 0.0 && is_spread(rest.even, rest.pairs) {
@@ -122,25 +125,25 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
 /// Two bad nodes of six, or of a zone or domain, are in most pairs. One wide cause explains them
 /// passably and is found first, though the two nodes explain more. So an explanation with zones or
 /// domains is compared with one without.
-fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
+async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     let mut banned: Vec<Cause> = Vec::new();
-    let explain = |shared: Shared, is_banned: &dyn Fn(Cause) -> bool| {
-        let (findings, shared) = search::explain(search, shared, is_banned);
-        let credit = credit(search, &findings, shared);
+    let explain = async |shared: Shared, is_banned: &dyn Fn(Cause) -> bool| {
+        let (findings, shared) = search::explain(search, shared, is_banned).await;
+        let credit = credit(search, &findings, shared).await;
         Explanation { findings, shared, credit }
     };
-    let mut best = explain(shared, &|_| false);
+    let mut best = explain(shared, &|_| false).await;
     // Each trial begins with the shared rate found so far. A domain that is taken early and dropped
     // later can mislead the search. Domains that stay are tried below.
     let is_domain = |cause: Cause| matches!(cause, Cause::Domain(..));
     let found = &best.findings.found;
     let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.cause));
     if may_be_astray && !search.scope.matrix.domains().is_empty() {
-        let other = explain(best.shared, &is_domain);
+        let other = explain(best.shared, &is_domain).await;
         best = better(best, other);
     }
     if best.findings.found.iter().any(|finding| is_of_zones(finding.cause)) {
-        let other = explain(best.shared, &is_of_zones);
+        let other = explain(best.shared, &is_of_zones).await;
         if other.credit > best.credit {
             return other;
         }
@@ -151,7 +154,7 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     {
         tried += 1;
         banned.push(zones);
-        let other = explain(best.shared, &|cause| banned.contains(&cause));
+        let other = explain(best.shared, &|cause| banned.contains(&cause)).await;
         if other.credit > best.credit {
             (best, tried) = (other, tried - 1);
         } else {
@@ -162,15 +165,21 @@ fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
 }
 
 /// Returns how well an explanation explains all losses, minus the cost of its causes.
-fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
+async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
     let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.of(finding.cause)).sum();
     credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
     credit -= if shared.of == Hypothesis::Paths { PATHS_COST } else { 0.0 };
-    search.scope.each_pair(|pair| {
-        let mut touching = findings.of_pair(search.scope, pair).map(|(_, finding)| finding).peekable();
-        credit +=
-            if touching.peek().is_some() { likelihood_below(touching, shared, pair) } else { shared.likelihood(pair) };
-    });
+    search
+        .scope
+        .each_pair(|pair| {
+            let mut touching = findings.of_pair(search.scope, pair).map(|(_, finding)| finding).peekable();
+            credit += if touching.peek().is_some() {
+                likelihood_below(touching, shared, pair)
+            } else {
+                shared.likelihood(pair)
+            };
+        })
+        .await;
     credit
 }
 
@@ -189,39 +198,44 @@ fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Share
 }
 
 /// Returns the sums of pairs that no cause touches, and the number of links on a bad path per node.
-fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> (Rest, Vec<u32>) {
+async fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> (Rest, Vec<u32>) {
     let (mut rest, mut links) = (Rest::default(), vec![0; scope.matrix.node_count()]);
-    scope.each_pair(|pair| {
-        if !findings.explain(scope, pair) && shared.add(&mut rest, pair) {
-            links[usize::from(pair.a)] += 1;
-            links[usize::from(pair.b)] += 1;
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            if !findings.explain(scope, pair) && shared.add(&mut rest, pair) {
+                links[usize::from(pair.a)] += 1;
+                links[usize::from(pair.b)] += 1;
+            }
+        })
+        .await;
     (rest, links)
 }
 
 /// Whether enough links may be on a bad path. Links of a cause are left out if the cause explains
 /// them better than a path does, each at its cost.
-fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
+async fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
     let found = &best.findings.found;
     let if_paths = best.shared.with_most_paths();
     let mut links = 0;
     let mut of_causes = vec![(0.0, 0_u32); found.len()];
-    search.scope.each_pair(|pair| {
-        let mut touching = best.findings.of_pair(search.scope, pair);
-        let by_path = if_paths.explains(pair);
-        let is_on_path = u32::from(by_path > 0.0);
-        match (touching.next(), touching.next()) {
-            (Some((place, finding)), None) => {
-                let (nats, of_cause) = &mut of_causes[place];
-                let both = pair.both();
-                let on_path = likelihood(both.lost, both.probes, if_paths.rate) + by_path;
-                *nats += on_path - likelihood_below(iter::once(finding), best.shared, pair);
-                *of_cause += is_on_path;
+    search
+        .scope
+        .each_pair(|pair| {
+            let mut touching = best.findings.of_pair(search.scope, pair);
+            let by_path = if_paths.explains(pair);
+            let is_on_path = u32::from(by_path > 0.0);
+            match (touching.next(), touching.next()) {
+                (Some((place, finding)), None) => {
+                    let (nats, of_cause) = &mut of_causes[place];
+                    let both = pair.both();
+                    let on_path = likelihood(both.lost, both.probes, if_paths.rate) + by_path;
+                    *nats += on_path - likelihood_below(iter::once(finding), best.shared, pair);
+                    *of_cause += is_on_path;
+                }
+                _ => links += is_on_path,
             }
-            _ => links += is_on_path,
-        }
-    });
+        })
+        .await;
     let better = found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.of(finding.cause) > 0.0);
     links += better.map(|(_, (_, links))| links).sum::<u32>();
     links >= PATH_LINKS_MIN

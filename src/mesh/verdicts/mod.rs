@@ -51,9 +51,11 @@ pub use subject::{covers_udp_between, id, in_order};
 use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
+use tokio::task::yield_now;
 
 use crate::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::matrix::{Layer, Matrix};
+use crate::mesh::slices::at_once;
 use crate::report::{Method, Network};
 use answering::Answering;
 use causes::{Cause, Finding, Findings};
@@ -235,8 +237,7 @@ impl Verdict {
 ///
 /// [`MESH_VERDICTS_MAX`]: crate::limits::MESH_VERDICTS_MAX
 pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
-    let standings = agents::standings(matrix);
-    judge_by(matrix, &standings, &Answering::of(matrix, &standings)).verdicts
+    judge_whole(matrix).found.verdicts
 }
 
 /// What the judgement of a mesh has found.
@@ -272,10 +273,17 @@ pub struct Judged {
 /// Returns the verdicts, one line that sums them up, and the nodes whose evidence they left out.
 /// Each node's standing is computed once.
 pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
+    at_once(judge_in_slices(matrix))
+}
+
+/// Does the same as [`judge_whole`] in slices of at most 10 ms, between which other tasks run.
+pub async fn judge_in_slices(matrix: &Matrix) -> Judgement<'_> {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
-    let found = judge_by(matrix, &standings, &answering);
-    let headline = headline::headline(&found, matrix, &standings, &answering);
+    yield_now().await;
+    let found = judge_by(matrix, &standings, &answering).await;
+    yield_now().await;
+    let headline = headline::headline(&found, matrix, &standings, &answering).await;
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))
@@ -286,20 +294,20 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
     Judgement { found, headline, starved, leaving, leaving_not_listed }
 }
 
-fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Judged {
+async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Judged {
     let mut verdicts = Vec::new();
-    let index = &Index::of(matrix, standings);
+    let index = &Index::of(matrix, standings).await;
     let mesh = Mesh { matrix, standings, index, answering };
     let nodes = &mesh.scope(Network::Node, Layer::Nodes.bit(), 0.0);
-    let mut parts = protocols::search(&mesh);
+    let mut parts = protocols::search(&mesh).await;
     missing::as_one_report_sees(&mesh, &mut parts);
-    let of_nodes = if nodes.is_measured() { loss::search(nodes) } else { Findings::default() };
-    let mut of_nodes = Found::of(nodes, of_nodes);
+    let of_nodes = if nodes.is_measured() { loss::search(nodes).await } else { Findings::default() };
+    let mut of_nodes = Found::of(nodes, of_nodes).await;
     // The nodes' own addresses are probed by ICMP alone.
     let mut shared = Vec::new();
     for (part, it) in parts.iter_mut().enumerate() {
         if matches!(it.protocol, None | Some(Method::Icmp)) {
-            let (joined, found) = networks::join(&mut it.found, (nodes, of_nodes));
+            let (joined, found) = networks::join(&mut it.found, (nodes, of_nodes)).await;
             of_nodes = joined;
             shared.extend(found.into_iter().map(|found| (part, found)));
         }
@@ -311,8 +319,8 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> J
         is_of_all: Vec::new(),
         by_method: Vec::new(),
     };
-    links::of_flows(&mesh, &mut parts, &mut of_nodes, &mut verdicts);
-    links::of_holes(&mesh, &mut verdicts);
+    links::of_flows(&mesh, &mut parts, &mut of_nodes, &mut verdicts).await;
+    links::of_holes(&mesh, &mut verdicts).await;
     of_losses(&mesh, &of_nodes, &mut verdicts, |place| {
         let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
         Some((&parts[*part], shared.pod))
@@ -324,8 +332,8 @@ fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> J
     let default = mesh.protocol();
     let begin = verdicts.len();
     let pods = &mesh.of_method(mesh.methods().next().unwrap_or_default(), 0.0);
-    let [slow_pods, slow_nodes] =
-        [pods, nodes].map(|scope| if scope.is_measured() { slow::search(scope) } else { Vec::new() });
+    let slow_pods = if pods.is_measured() { slow::search(pods).await } else { Vec::new() };
+    let slow_nodes = if nodes.is_measured() { slow::search(nodes).await } else { Vec::new() };
     let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
     verdicts.extend(slow_pods.map(|slow| sentence::slow(pods, slow)));
     verdicts.extend(slow_nodes.iter().map(|slow| sentence::slow(nodes, slow)));

@@ -39,8 +39,8 @@ pub struct Found {
 
 impl Found {
     /// Makes it from `findings`, and computes the figures.
-    pub fn of(scope: &Scope<'_>, findings: Findings) -> Self {
-        let details = if findings.found.is_empty() { Vec::new() } else { details::collect(scope, &findings) };
+    pub async fn of(scope: &Scope<'_>, findings: Findings) -> Self {
+        let details = if findings.found.is_empty() { Vec::new() } else { details::collect(scope, &findings).await };
         let is_shared = vec![false; findings.found.len()];
         Self { findings, details, is_shared }
     }
@@ -55,12 +55,12 @@ pub struct Shared {
 }
 
 /// Finds the causes that both networks have in common.
-pub fn join(pods: &mut Found, (scope, mut nodes): (&Scope<'_>, Found)) -> (Found, Vec<Shared>) {
+pub async fn join(pods: &mut Found, (scope, mut nodes): (&Scope<'_>, Found)) -> (Found, Vec<Shared>) {
     if pods.is_shared.iter().all(|is_shared| *is_shared) {
         return (nodes, Vec::new());
     }
     // What the nodes' network lost over the pairs of each cause of the pods' network.
-    let below = details::collect(scope, &pods.findings);
+    let below = details::collect(scope, &pods.findings).await;
     let mut further: Vec<Finding> = Vec::new();
     let own = pods.findings.found.iter().zip(pods.details.iter().zip(&below)).zip(&pods.is_shared);
     for ((finding, (pod, node)), _) in own.filter(|(_, is_shared)| !**is_shared) {
@@ -75,7 +75,7 @@ pub fn join(pods: &mut Found, (scope, mut nodes): (&Scope<'_>, Found)) -> (Found
         if nodes.findings.groups.is_empty() {
             nodes.findings.groups = Rc::clone(&pods.findings.groups);
         }
-        nodes = Found::of(scope, nodes.findings);
+        nodes = Found::of(scope, nodes.findings).await;
     }
     let mut shared = Vec::new();
     for (place, finding) in pods.findings.found.iter().enumerate() {

@@ -1,9 +1,12 @@
 //! Combines the cells of both directions of a pair, for every measured pair of a network, in one
 //! walk over the cells.
 
+use std::ops::RangeFrom;
+
 use super::agents::Standing;
 use super::answering::Answering;
 use crate::mesh::matrix::{Cell, Matrix, Pace, rtt_us};
+use crate::mesh::slices::Slice;
 use crate::report::Network;
 
 /// Number of probes and of losses.
@@ -127,18 +130,20 @@ pub struct Index {
 
 impl Index {
     /// Returns the index of a mesh. Takes 5 bytes per node.
-    pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
+    pub async fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
         let (mut met, mut peers) = (vec![0; matrix.node_count()], 0);
         // Cells of all networks count, so the choice of the network does not matter.
         let (index, answering) = (&Self::default(), &Answering::default());
         let network = Network::Pod;
         let scope = Scope { matrix, network, layers: 0, answering, extra_cost: 0.0, standings, index };
-        scope.each_peer(|_, _, _, back| {
-            if let Some(word) = met.get_mut(peers / 32) {
-                *word |= u32::from(!back.is_empty()) << (peers % 32);
-            }
-            peers += 1;
-        });
+        scope
+            .each_peer(|_, _, _, back| {
+                if let Some(word) = met.get_mut(peers / 32) {
+                    *word |= u32::from(!back.is_empty()) << (peers % 32);
+                }
+                peers += 1;
+            })
+            .await;
         if peers > met.len() * 32 {
             met = Vec::new();
         }
@@ -171,8 +176,8 @@ impl<'a> Scope<'a> {
         if sound { self.matrix.cells(node) } else { &[] }
     }
 
-    /// Calls `visit` with each pair. Takes 16 bytes per node.
-    pub fn each_pair(&self, mut visit: impl FnMut(&Pair)) {
+    /// Calls `visit` with each pair, in slices. Takes 16 bytes per node.
+    pub async fn each_pair(&self, mut visit: impl FnMut(&Pair)) {
         self.each_peer(|node, peer, there, back| {
             // The pair is visited from its lower node, or from the only node that measured.
             if (peer > node || back.is_empty())
@@ -180,37 +185,50 @@ impl<'a> Scope<'a> {
             {
                 visit(&pair);
             }
-        });
+        })
+        .await;
     }
 
     /// Calls `visit` with each node and each of its peers, the node's cells of the peer, and the
-    /// peer's cells of the node.
-    fn each_peer(&self, mut visit: impl FnMut(u16, u16, &[Cell], &[Cell])) {
-        let mut places = 0..;
+    /// peer's cells of the node. Pauses after each slice.
+    async fn each_peer(&self, mut visit: impl FnMut(u16, u16, &[Cell], &[Cell])) {
+        let (mut places, mut slice) = (0.., Slice::default());
         // Rows are sorted by peer, and `node` increases. So what remains of each row starts at
         // `node`.
         let mut left: Vec<&[Cell]> = self.matrix.numbers().map(|node| self.cells(node)).collect();
         for node in self.matrix.numbers() {
-            let mut rest = self.cells(node);
-            while let Some(first) = rest.first() {
-                let peer = first.peer();
-                let (there, further) = rest.split_at(run(rest, peer));
-                rest = further;
-                if !self.standings[usize::from(peer)].is_evidence_of_others() {
-                    continue;
-                }
-                let mut back: &[Cell] = &[];
-                if places.next().is_some_and(|place| self.index.may_be_met(place)) {
-                    let theirs = &mut left[usize::from(peer)];
-                    while let [first, behind @ ..] = theirs
-                        && first.peer() < node
-                    {
-                        *theirs = behind;
-                    }
-                    back = &theirs[..run(theirs, node)];
-                }
-                visit(node, peer, there, back);
+            self.each_peer_of(node, &mut left, &mut places, &mut visit);
+            slice.add(self.cells(node).len()).await;
+        }
+    }
+
+    /// Does the part of [`Scope::each_peer`] that is of one node.
+    fn each_peer_of<'c>(
+        &'c self,
+        node: u16,
+        left: &mut [&'c [Cell]],
+        places: &mut RangeFrom<usize>,
+        visit: &mut impl FnMut(u16, u16, &[Cell], &[Cell]),
+    ) {
+        let mut rest = self.cells(node);
+        while let Some(first) = rest.first() {
+            let peer = first.peer();
+            let (there, further) = rest.split_at(run(rest, peer));
+            rest = further;
+            if !self.standings[usize::from(peer)].is_evidence_of_others() {
+                continue;
             }
+            let mut back: &[Cell] = &[];
+            if places.next().is_some_and(|place| self.index.may_be_met(place)) {
+                let theirs = &mut left[usize::from(peer)];
+                while let [first, behind @ ..] = theirs
+                    && first.peer() < node
+                {
+                    *theirs = behind;
+                }
+                back = &theirs[..run(theirs, node)];
+            }
+            visit(node, peer, there, back);
         }
     }
 

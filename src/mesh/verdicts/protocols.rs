@@ -93,22 +93,25 @@ const fn layer(method: Method) -> Layer {
 ///
 /// A protocol is odd if it loses far more than another over the links of a cause. The causes that
 /// all share are then those of the other protocols: the losses of the odd one would hide them.
-pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
+pub async fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
     let methods: Vec<Method> = mesh.methods().collect();
     if methods.len() <= 1 {
         let scope = mesh.of_method(methods.first().copied().unwrap_or_default(), 0.0);
-        let found = Found::of(&scope, if scope.is_measured() { loss::search(&scope) } else { Findings::default() });
+        let found =
+            Found::of(&scope, if scope.is_measured() { loss::search(&scope).await } else { Findings::default() }).await;
         return vec![Part { scope, found, protocol: mesh.protocol(), is_of_all: Vec::new(), by_method: Vec::new() }];
     }
     // Each search may blame chance.
     let extra_cost = ((methods.len() + 1) as f64).ln();
-    let of = |methods: &[Method]| {
+    let of = async |methods: &[Method]| {
         let layers = methods.iter().fold(0, |layers, method| layers | layer(*method).bit());
-        Part::of(mesh, mesh.scope(Network::Pod, layers, extra_cost), None)
+        Part::of(mesh, mesh.scope(Network::Pod, layers, extra_cost), None).await
     };
-    let mut common = of(&methods);
-    let mut parts: Vec<Part<'_>> =
-        methods.iter().map(|method| Part::of(mesh, mesh.of_method(*method, extra_cost), Some(*method))).collect();
+    let mut common = of(&methods).await;
+    let mut parts: Vec<Part<'_>> = Vec::with_capacity(methods.len() + 1);
+    for method in &methods {
+        parts.push(Part::of(mesh, mesh.of_method(*method, extra_cost), Some(*method)).await);
+    }
     let backgrounds: Vec<f64> = parts.iter().map(|part| part.found.findings.background).collect();
     let mut are_odd = vec![false; methods.len()];
     for (place, method) in methods.iter().enumerate() {
@@ -134,12 +137,12 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
             let own: Vec<Finding> =
                 further.iter().filter(|(of, _)| of == method).map(|(_, finding)| *finding).collect();
             *is_odd |= !own.is_empty();
-            part.add(mesh, own, &common.found);
+            part.add(mesh, own, &common.found).await;
         }
     }
     let even: Vec<Method> = methods.iter().zip(&are_odd).filter(|(_, odd)| !**odd).map(|(method, _)| *method).collect();
     if !even.is_empty() && even.len() < methods.len() {
-        common = of(&even);
+        common = of(&even).await;
         for (part, _) in parts.iter_mut().zip(&are_odd).filter(|(_, odd)| **odd) {
             part.keep_what_no_other_measures();
         }
@@ -156,29 +159,31 @@ pub fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
 }
 
 impl<'a> Part<'a> {
-    fn of(mesh: &Mesh<'a>, scope: Scope<'a>, method: Option<Method>) -> Self {
-        let found = Found::of(&scope, loss::search(&scope));
+    async fn of(mesh: &Mesh<'a>, scope: Scope<'a>, method: Option<Method>) -> Self {
+        let found = Found::of(&scope, loss::search(&scope).await).await;
         let mut part = Self { scope, found, protocol: method, is_of_all: Vec::new(), by_method: Vec::new() };
-        part.compare(mesh);
+        part.compare(mesh).await;
         part
     }
 
     /// Sums up what each method lost over the links that a cause alone touches. Other causes would
     /// distort the comparison, because a pair may be measured by some methods only.
-    fn compare(&mut self, mesh: &Mesh<'a>) {
+    async fn compare(&mut self, mesh: &Mesh<'a>) {
         self.by_method = vec![ByMethod::default(); self.found.findings.found.len()];
         if self.by_method.is_empty() {
             return;
         }
         for method in mesh.methods() {
             let (scope, findings) = (mesh.of_method(method, 0.0), &self.found.findings);
-            scope.each_pair(|pair| {
-                let mut touching = details::counted(findings, &scope, (pair.a, pair.b));
-                if let (Some((place, _)), None) = (touching.next(), touching.next()) {
-                    let sum = &mut self.by_method[place][method as usize];
-                    *sum = sum.plus(pair.both());
-                }
-            });
+            scope
+                .each_pair(|pair| {
+                    let mut touching = details::counted(findings, &scope, (pair.a, pair.b));
+                    if let (Some((place, _)), None) = (touching.next(), touching.next()) {
+                        let sum = &mut self.by_method[place][method as usize];
+                        *sum = sum.plus(pair.both());
+                    }
+                })
+                .await;
         }
     }
 
@@ -199,7 +204,7 @@ impl<'a> Part<'a> {
     }
 
     /// Adds causes that the search over all protocols has found.
-    fn add(&mut self, mesh: &Mesh<'a>, further: Vec<Finding>, all: &Found) {
+    async fn add(&mut self, mesh: &Mesh<'a>, further: Vec<Finding>, all: &Found) {
         if further.is_empty() {
             return;
         }
@@ -210,14 +215,14 @@ impl<'a> Part<'a> {
             findings.groups = std::rc::Rc::clone(&all.findings.groups);
         }
         findings.domains = std::sync::Arc::clone(&all.findings.domains);
-        self.found = Found::of(&self.scope, findings);
+        self.found = Found::of(&self.scope, findings).await;
         for place in 0..before {
             self.found.is_shared[place] = true;
         }
         for (finding, detail) in self.found.findings.found.iter_mut().zip(&self.found.details) {
             finding.rate = detail.both.rate();
         }
-        self.compare(mesh);
+        self.compare(mesh).await;
     }
 }
 

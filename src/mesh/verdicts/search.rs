@@ -9,6 +9,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use tokio::task::yield_now;
+
 use super::causes::{CAUSES_MAX, Cause, Finding, Findings, is_across};
 use super::domains;
 use super::pairs::{Pair, Scope, Tally, zone_place};
@@ -120,32 +122,34 @@ pub struct Weighed {
 }
 
 /// Returns the sums without any cause.
-pub fn first(scope: &Scope<'_>) -> Weighed {
+pub async fn first(scope: &Scope<'_>) -> Weighed {
     let shared = Shared { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0, path_rate: None };
     let search = Search { scope, costs: &Costs::none(), groups: &Rc::default(), pairs: 0 };
-    weigh(&search, &Findings::default(), shared)
+    weigh(&search, &Findings::default(), shared).await
 }
 
 /// Returns the causes, and what all links share. Causes for which `is_banned` is true are skipped.
-pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Cause) -> bool) -> (Findings, Shared) {
+pub async fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Cause) -> bool) -> (Findings, Shared) {
     let mut shared = shared;
     let domains = Arc::clone(search.scope.matrix.domains());
     let mut findings = Findings { groups: Rc::clone(search.groups), domains, ..Findings::default() };
     for _ in 0..ROUNDS {
         findings.found.clear();
-        let mut weighed = weigh(search, &findings, shared);
+        let mut weighed = weigh(search, &findings, shared).await;
         while findings.found.len() < CAUSES_MAX
             && let Some(next) = next(search, &weighed, shared, is_banned)
         {
             let is_taken_out = weighed.take_out(search, &findings, next.cause, shared);
             findings.found.push(next);
+            // The pairs of a node are found by searches in all rows.
+            yield_now().await;
             if !is_taken_out {
                 drop(weighed);
-                weighed = weigh(search, &findings, shared);
+                weighed = weigh(search, &findings, shared).await;
             }
         }
         drop(weighed);
-        let learnt = shared.learnt(&prune(search, &mut findings, shared));
+        let learnt = shared.learnt(&prune(search, &mut findings, shared).await);
         let is_steady = shared.is_near(&learnt);
         // No cause was found, and a higher shared rate leaves less to explain.
         let is_none = findings.found.is_empty() && learnt.rate >= shared.rate;
@@ -156,7 +160,7 @@ pub fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Cause
     }
     findings.background = shared.rate;
     if findings.found.iter().any(|finding| !matches!(finding.cause, Cause::Link(..))) {
-        exceptions(search, &mut findings, shared);
+        exceptions(search, &mut findings, shared).await;
     }
     (findings, shared)
 }
@@ -174,7 +178,7 @@ pub fn without_the_worst(first: &Weighed) -> Tally {
     measured.fold(all, |least, rest| if calm(rest) < calm(least) { rest } else { least })
 }
 
-fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighed {
+async fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighed {
     let scope = search.scope;
     let nodes = vec![NodeSum::default(); scope.matrix.node_count()];
     let zones = vec![Sum::default(); scope.zone_places()];
@@ -182,13 +186,15 @@ fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighe
     let domains = vec![domains::Sums::default(); scope.matrix.domain_count()];
     let links = Vec::new();
     let mut weighed = Weighed { nodes, zones, domains, partition, links, are_more_links: false };
-    scope.each_pair(|pair| {
-        if !findings.explain(scope, pair) {
-            let piece = Piece::of(search, shared, pair);
-            weighed.change(search, pair, &piece, Sum::add, NodeSum::add);
-            weighed.keep_link(piece.nats, pair);
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            if !findings.explain(scope, pair) {
+                let piece = Piece::of(search, shared, pair);
+                weighed.change(search, pair, &piece, Sum::add, NodeSum::add);
+                weighed.keep_link(piece.nats, pair);
+            }
+        })
+        .await;
     weighed
 }
 
@@ -497,22 +503,24 @@ fn zone_candidates<'a>(
 
 /// Removes each cause that is not worth its cost beside all others, the weakest first. Returns the
 /// sums of pairs that no cause touches.
-fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Rest {
+async fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Rest {
     let scope = search.scope;
     loop {
         let mut sums = vec![Sum::default(); findings.found.len()];
         let mut rest = Rest::default();
-        scope.each_pair(|pair| {
-            let mut touching = findings.of_pair(scope, pair).map(|(index, _)| index);
-            match (touching.next(), touching.next()) {
-                (None, _) => {
-                    shared.add(&mut rest, pair);
+        scope
+            .each_pair(|pair| {
+                let mut touching = findings.of_pair(scope, pair).map(|(index, _)| index);
+                match (touching.next(), touching.next()) {
+                    (None, _) => {
+                        shared.add(&mut rest, pair);
+                    }
+                    (Some(only), None) => sums[only].add(&Sum::of(&Piece::of(search, shared, pair))),
+                    // Touched by more than one cause: no evidence for any of them.
+                    _ => {}
                 }
-                (Some(only), None) => sums[only].add(&Sum::of(&Piece::of(search, shared, pair))),
-                // Touched by more than one cause: no evidence for any of them.
-                _ => {}
-            }
-        });
+            })
+            .await;
         for (finding, sum) in findings.found.iter_mut().zip(&sums) {
             let (worth, is_uneven) = sum.worth(shared);
             finding.score = worth - search.costs.of(finding.cause);
@@ -536,28 +544,30 @@ fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Re
 
 /// Adds single links that lose far more than their node or zones explain. If there are many, the
 /// cause itself is uneven, and none is added.
-fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) {
+async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) {
     let (scope, costs) = (search.scope, search.costs);
     let mut exceptions: Vec<(usize, Finding)> = Vec::new();
     let mut pairs = vec![(0_u32, 0_u32); findings.found.len()];
-    scope.each_pair(|pair| {
-        let mut touching = findings.of_pair(scope, pair);
-        let (Some((index, of)), None) = (touching.next(), touching.next()) else { return };
-        let by_reporter = one_sided(pair, costs.link).is_some_and(|reporter| of.cause == Cause::Node(reporter));
-        if matches!(of.cause, Cause::Link(..)) || by_reporter || of.is_by_reports {
-            return;
-        }
-        pairs[index].0 += 1;
-        let both = pair.both();
-        let nats = gain(both.lost, both.probes, of.rate.max(shared.rate)) - shared.explains(pair) - costs.link;
-        if nats > 0.0 {
-            pairs[index].1 += 1;
-            if exceptions.len() < CAUSES_MAX {
-                let cause = Cause::Link(pair.a, pair.b);
-                exceptions.push((index, Finding::alike(cause, nats, both.rate())));
+    scope
+        .each_pair(|pair| {
+            let mut touching = findings.of_pair(scope, pair);
+            let (Some((index, of)), None) = (touching.next(), touching.next()) else { return };
+            let by_reporter = one_sided(pair, costs.link).is_some_and(|reporter| of.cause == Cause::Node(reporter));
+            if matches!(of.cause, Cause::Link(..)) || by_reporter || of.is_by_reports {
+                return;
             }
-        }
-    });
+            pairs[index].0 += 1;
+            let both = pair.both();
+            let nats = gain(both.lost, both.probes, of.rate.max(shared.rate)) - shared.explains(pair) - costs.link;
+            if nats > 0.0 {
+                pairs[index].1 += 1;
+                if exceptions.len() < CAUSES_MAX {
+                    let cause = Cause::Link(pair.a, pair.b);
+                    exceptions.push((index, Finding::alike(cause, nats, both.rate())));
+                }
+            }
+        })
+        .await;
     let few = |index: usize| pairs[index].1 <= (pairs[index].0 / 6).max(1) && pairs[index].0 > 2;
     findings.found.extend(exceptions.into_iter().filter(|(index, _)| few(*index)).map(|(_, finding)| finding));
 }

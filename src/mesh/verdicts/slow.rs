@@ -104,31 +104,33 @@ fn cell(rtt_us: f32) -> usize {
 }
 
 /// Finds what is slow, the worst first. Takes 300 bytes per zone pair and 12 per node.
-pub fn search(scope: &Scope<'_>) -> Vec<Slow> {
+pub async fn search(scope: &Scope<'_>) -> Vec<Slow> {
     let mut classes: Vec<Class> = (0..scope.zone_places()).map(|_| Class::new()).collect();
-    scope.each_pair(|pair| {
-        if let Some(rtt) = pair.rtt_us() {
-            classes[scope.zone_place(pair)].add(rtt, pair.is_slow());
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            if let Some(rtt) = pair.rtt_us() {
+                classes[scope.zone_place(pair)].add(rtt, pair.is_slow());
+            }
+        })
+        .await;
     for class in &mut classes {
         class.usual_us = class.median_us();
     }
     let mut found = zones(scope, &classes);
-    name_single_links(scope, &mut found);
-    let (nodes, are_others) = nodes(scope, &classes);
-    drop_explained(scope, &mut found, &nodes);
-    let links = if are_others { links(scope, &classes, &nodes) } else { Vec::new() };
+    name_single_links(scope, &mut found).await;
+    let (nodes, are_others) = nodes(scope, &classes).await;
+    drop_explained(scope, &mut found, &nodes).await;
+    let links = if are_others { links(scope, &classes, &nodes).await } else { Vec::new() };
     found.extend(nodes);
     found.extend(links);
-    found.extend(mesh(scope, &classes));
+    found.extend(mesh(scope, &classes).await);
     found.sort_by(|a, b| (b.rtt_us / b.usual_us).total_cmp(&(a.rtt_us / a.usual_us)));
     found.truncate(CAUSES_MAX);
     found
 }
 
 /// Returns the mesh if all links are slow alike, within zones and between zones.
-fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
+async fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
     let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
     let [mut within, mut between] = [Class::new(), Class::new()];
     for (a, b) in (0..count).flat_map(|high| (0..=high).map(move |low| (low, high))) {
@@ -139,12 +141,14 @@ fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
     }
     within.add_all(&between);
     let mut of_node = vec![0_u32; scope.matrix.node_count()];
-    scope.each_pair(|pair| {
-        if pair.is_slow() == Some(true) {
-            of_node[usize::from(pair.a)] += 1;
-            of_node[usize::from(pair.b)] += 1;
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            if pair.is_slow() == Some(true) {
+                of_node[usize::from(pair.a)] += 1;
+                of_node[usize::from(pair.b)] += 1;
+            }
+        })
+        .await;
     // If all links have a node in common, that node and the mesh cannot be distinguished.
     let most = of_node.into_iter().max().unwrap_or_default();
     let rtt_us = within.median_us().filter(|_| most < within.slow)?;
@@ -173,26 +177,28 @@ fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
 
 /// Returns nodes that are slow to most others, each compared with the median of its zone pair. Also
 /// returns whether there may be other slow pairs.
-fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
+async fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
     let mut found: Vec<Slow> = Vec::new();
     let mut are_others = true;
     while found.len() < CAUSES_MAX {
         // Per node, over pairs that no slow node explains: slow pairs, all pairs, and the sum of
         // the logarithms of how much slower the slow ones are.
         let mut sums = vec![(0_u32, 0_u32, 0.0_f32); scope.matrix.node_count()];
-        scope.each_pair(|pair| {
-            let Some((rtt, usual)) = compared(scope, classes, pair) else { return };
-            if found.iter().any(|slow| touches(slow, pair)) {
-                return;
-            }
-            for node in [pair.a, pair.b] {
-                let sum = &mut sums[usize::from(node)];
-                sum.1 += 1;
-                if is_slow(rtt, usual) {
-                    (sum.0, sum.2) = (sum.0 + 1, sum.2 + (rtt / usual).ln());
+        scope
+            .each_pair(|pair| {
+                let Some((rtt, usual)) = compared(scope, classes, pair) else { return };
+                if found.iter().any(|slow| touches(slow, pair)) {
+                    return;
                 }
-            }
-        });
+                for node in [pair.a, pair.b] {
+                    let sum = &mut sums[usize::from(node)];
+                    sum.1 += 1;
+                    if is_slow(rtt, usual) {
+                        (sum.0, sum.2) = (sum.0 + 1, sum.2 + (rtt / usual).ln());
+                    }
+                }
+            })
+            .await;
         let most = |sum: &(u32, u32, f32)| sum.0 >= 2 && sum.0 * SHARE.1 >= sum.1 * SHARE.0;
         let candidates = sums.iter().zip(scope.matrix.numbers()).filter(|(sum, _)| most(sum));
         // The first wins a tie.
@@ -220,60 +226,66 @@ fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
 }
 
 /// Drops zones in which every pair has a slow node: they are not slow for a reason of their own.
-fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
+async fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
     if zones.is_empty() || nodes.is_empty() {
         return;
     }
     let mut unexplained = vec![false; zones.len()];
-    scope.each_pair(|pair| {
-        if pair.rtt_us().is_none() || nodes.iter().any(|slow| touches(slow, pair)) {
-            return;
-        }
-        let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
-        for (slow, unexplained) in zones.iter().zip(&mut unexplained) {
-            *unexplained |= match slow.cause {
-                Cause::Zones(low, high) => (low, high) == (a.min(b), a.max(b)),
-                Cause::Link(low, high) => (low, high) == (pair.a, pair.b),
-                _ => false,
-            };
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            if pair.rtt_us().is_none() || nodes.iter().any(|slow| touches(slow, pair)) {
+                return;
+            }
+            let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
+            for (slow, unexplained) in zones.iter().zip(&mut unexplained) {
+                *unexplained |= match slow.cause {
+                    Cause::Zones(low, high) => (low, high) == (a.min(b), a.max(b)),
+                    Cause::Link(low, high) => (low, high) == (pair.a, pair.b),
+                    _ => false,
+                };
+            }
+        })
+        .await;
     let mut unexplained = unexplained.into_iter();
     zones.retain(|_| unexplained.next().unwrap_or(false));
 }
 
 /// Names the link if only one node of each zone was measured.
-fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
+async fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
     if zones.iter().all(|slow| slow.of > 1) {
         return;
     }
-    scope.each_pair(|pair| {
-        let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
-        let of_them = |slow: &&mut Slow| slow.of == 1 && slow.cause == Cause::Zones(a.min(b), a.max(b));
-        if let Some(slow) = zones.iter_mut().find(of_them)
-            && pair.rtt_us().is_some()
-        {
-            slow.cause = Cause::Link(pair.a, pair.b);
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            let (a, b) = (scope.matrix.get(pair.a).zone, scope.matrix.get(pair.b).zone);
+            let of_them = |slow: &&mut Slow| slow.of == 1 && slow.cause == Cause::Zones(a.min(b), a.max(b));
+            if let Some(slow) = zones.iter_mut().find(of_them)
+                && pair.rtt_us().is_some()
+            {
+                slow.cause = Cause::Link(pair.a, pair.b);
+            }
+        })
+        .await;
 }
 
 /// Returns slow pairs that no slow node explains, if they are exceptions in their class.
-fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
+async fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
     let mut slow_ones: Vec<(usize, Slow)> = Vec::new();
     let mut slow_of_class = vec![0_u32; classes.len()];
-    scope.each_pair(|pair| {
-        let Some((rtt_us, usual_us)) = compared(scope, classes, pair) else { return };
-        if !is_slow(rtt_us, usual_us) || nodes.iter().any(|slow| touches(slow, pair)) {
-            return;
-        }
-        let class = scope.zone_place(pair);
-        slow_of_class[class] += 1;
-        if slow_ones.len() < SLOW_LINKS_MAX {
-            let cause = Cause::Link(pair.a, pair.b);
-            slow_ones.push((class, Slow { cause, rtt_us, usual_us, pairs: 1, of: 1, by: None }));
-        }
-    });
+    scope
+        .each_pair(|pair| {
+            let Some((rtt_us, usual_us)) = compared(scope, classes, pair) else { return };
+            if !is_slow(rtt_us, usual_us) || nodes.iter().any(|slow| touches(slow, pair)) {
+                return;
+            }
+            let class = scope.zone_place(pair);
+            slow_of_class[class] += 1;
+            if slow_ones.len() < SLOW_LINKS_MAX {
+                let cause = Cause::Link(pair.a, pair.b);
+                slow_ones.push((class, Slow { cause, rtt_us, usual_us, pairs: 1, of: 1, by: None }));
+            }
+        })
+        .await;
     let exceptional = |class: usize| slow_of_class[class] <= (classes[class].pairs / EXCEPTIONS_ONE_OF).max(1);
     slow_ones.into_iter().filter(|(class, _)| exceptional(*class)).map(|(_, slow)| slow).collect()
 }

@@ -2,7 +2,9 @@ mod protocols;
 mod shapes;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::mesh::domains::Domains;
@@ -74,7 +76,8 @@ impl Mesh {
 /// The headline of a mesh if no cause is found.
 fn headline_without_cause(matrix: &Matrix) -> Headline {
     let standings = agents::standings(matrix);
-    headline::headline(&Judged::default(), matrix, &standings, &Answering::of(matrix, &standings))
+    let answering = Answering::of(matrix, &standings);
+    at_once(headline::headline(&Judged::default(), matrix, &standings, &answering))
 }
 
 /// A full mesh in which each of `nodes` loses to each other what `lost` says.
@@ -83,6 +86,26 @@ fn full(nodes: &[&str], lost: impl Fn(&str, &str) -> u32) -> Mesh {
         let peers: Vec<Value> = nodes.iter().filter(|to| *to != from).map(|to| peer(to, lost(from, to))).collect();
         mesh.row(&source(from, 60 * u32::try_from(peers.len()).expect("few")), &peers)
     })
+}
+
+#[test]
+fn a_judgement_of_many_links_pauses_in_each_walk_over_them() {
+    let names: Vec<String> = (0..80).map(|node| format!("node-{node}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mesh = full(&names, |_, to| if to == "node-7" { 20 } else { 0 });
+    let (mut judging, mut context) = (pin!(judge_in_slices(&mesh.matrix)), Context::from_waker(Waker::noop()));
+    let mut pauses = 0;
+    let judgement = loop {
+        match judging.as_mut().poll(&mut context) {
+            Poll::Ready(judgement) => break judgement,
+            Poll::Pending => pauses += 1,
+        }
+    };
+    // 6,320 links are more than one slice. The search for one cause walks over them six times and
+    // more.
+    assert!(pauses >= 6, "{pauses}");
+    assert_eq!(judgement.found.verdicts, mesh.verdicts());
+    assert_eq!(judgement.found.verdicts[0].subject, "node-7");
 }
 
 #[test]

@@ -17,6 +17,7 @@ use self::names::Names;
 use self::pairs::Pairs;
 use crate::limits::{JUDGE_NODES_BYTES_MAX, NAME_BYTES_MAX};
 use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
+use crate::mesh::slices::Slice;
 use crate::mesh::verdicts::{Evidence, Standing};
 
 pub use body::NodesBody;
@@ -112,8 +113,7 @@ impl Count {
 
 impl Nodes {
     /// Returns what is kept of a mesh. Takes 28 bytes per node and their names, 20 per pair of
-    /// zones, and 50 per node for the time of the call. It yields after each walk over the cells,
-    /// so no slice of it is long.
+    /// zones, and 50 per node for the time of the call. It walks over the cells in slices.
     pub async fn of(matrix: &Matrix) -> Self {
         let evidence = Evidence::of(matrix);
         yield_now().await;
@@ -142,20 +142,18 @@ impl Nodes {
         }
         let mut nodes: Box<[Entry]> = order.iter().map(|node| walk.entry(*node)).collect();
         for layer in LAYERS.into_iter().filter(|layer| matrix.layers() & layer.bit() != 0) {
-            walk.add_losses(layer, &mut nodes, &mut pairs);
-            yield_now().await;
+            walk.add_losses(layer, &mut nodes, &mut pairs).await;
         }
-        walk.add_watchers(&mut nodes);
-        let mut medians = walk.medians(nodes.len(), &pairs);
+        walk.add_watchers(&mut nodes).await;
+        let mut medians = walk.medians(nodes.len(), &pairs).await;
         for bit in (0..CODE_BITS).rev() {
-            yield_now().await;
-            walk.next_bit(bit, &mut medians, nodes.len(), &pairs);
+            walk.next_bit(bit, &mut medians, nodes.len(), &pairs).await;
         }
         let codes = nodes.iter_mut().map(|entry| &mut entry.rtt_code).chain(pairs.rtt_codes());
         for (code, median) in codes.zip(&medians) {
             *code = if median.has_any { median.code } else { 0 };
         }
-        Self { names, not_listed: all - nodes.len(), entries: nodes, zones, pairs, worst: walk.worst() }
+        Self { names, not_listed: all - nodes.len(), entries: nodes, zones, pairs, worst: walk.worst().await }
     }
 
     /// Returns the bytes that are kept, without those of the worst links.
@@ -204,10 +202,12 @@ impl Walk<'_> {
 
     /// Adds the losses of a layer to nodes and pairs of zones that lose more by it than by those
     /// before.
-    fn add_losses(&self, layer: Layer, nodes: &mut [Entry], pairs: &mut Pairs) {
+    async fn add_losses(&self, layer: Layer, nodes: &mut [Entry], pairs: &mut Pairs) {
         let mut counts = vec![[Count::default(); 2]; nodes.len()];
         let mut totals = pairs.totals();
+        let mut slice = Slice::default();
         for source in self.matrix.numbers() {
+            slice.add(self.matrix.cells(source).len()).await;
             let (place, is_sound) = (self.place(source), self.is_sound(source));
             for cell in self.evidence.cells(source).filter(|cell| cell.layer() == layer) {
                 if let Some(place) = place {
@@ -233,8 +233,10 @@ impl Walk<'_> {
         }
     }
 
-    fn add_watchers(&self, nodes: &mut [Entry]) {
+    async fn add_watchers(&self, nodes: &mut [Entry]) {
+        let mut slice = Slice::default();
         for source in self.matrix.numbers() {
+            slice.add(self.matrix.cells(source).len()).await;
             let mut last = None;
             for cell in self.matrix.cells(source) {
                 if last.replace(cell.peer()) != Some(cell.peer())
@@ -249,9 +251,11 @@ impl Walk<'_> {
     /// Calls `visit` with the code of each link, for both of its nodes at their places and for its
     /// pair of zones at the place behind all nodes. The codes are those of the first layer that
     /// was measured, because no other is comparable.
-    fn each_code(&self, nodes: usize, pairs: &Pairs, mut visit: impl FnMut(usize, u16)) {
+    async fn each_code(&self, nodes: usize, pairs: &Pairs, mut visit: impl FnMut(usize, u16)) {
         let Some(layer) = LAYERS.into_iter().find(|layer| self.matrix.layers() & layer.bit() != 0) else { return };
+        let mut slice = Slice::default();
         for source in self.matrix.numbers().filter(|node| self.is_sound(*node)) {
+            slice.add(self.matrix.cells(source).len()).await;
             let place = self.place(source);
             for cell in self.evidence.cells(source).filter(|cell| cell.layer() == layer && cell.rtt_code() > 0) {
                 let pair = nodes + self.pair(pairs, source, cell.peer());
@@ -262,9 +266,9 @@ impl Walk<'_> {
         }
     }
 
-    fn medians(&self, nodes: usize, pairs: &Pairs) -> Vec<Median> {
+    async fn medians(&self, nodes: usize, pairs: &Pairs) -> Vec<Median> {
         let mut medians = vec![Median::default(); nodes + pairs.len()];
-        self.each_code(nodes, pairs, |place, _| medians[place].count += 1);
+        self.each_code(nodes, pairs, |place, _| medians[place].count += 1).await;
         for median in &mut medians {
             median.has_any = median.count > 0;
             (median.below, median.count) = (median.count.saturating_sub(1) / 2, 0);
@@ -273,11 +277,12 @@ impl Walk<'_> {
     }
 
     /// Finds a bit of all medians. A code's bits above it must be those that are known.
-    fn next_bit(&self, bit: u32, medians: &mut [Median], nodes: usize, pairs: &Pairs) {
+    async fn next_bit(&self, bit: u32, medians: &mut [Median], nodes: usize, pairs: &Pairs) {
         self.each_code(nodes, pairs, |place, code| {
             let median = &mut medians[place];
             median.count += u32::from(code >> bit == median.code >> bit);
-        });
+        })
+        .await;
         for median in medians {
             if median.below >= median.count {
                 (median.below, median.code) = (median.below - median.count, median.code | 1 << bit);
@@ -286,9 +291,11 @@ impl Walk<'_> {
         }
     }
 
-    fn worst(&self) -> Vec<Link> {
+    async fn worst(&self) -> Vec<Link> {
         let mut worst: Vec<(f32, u16, Cell)> = Vec::with_capacity(WORST_MAX + 1);
+        let mut slice = Slice::default();
         for source in self.matrix.numbers().filter(|node| self.is_sound(*node)) {
+            slice.add(self.matrix.cells(source).len()).await;
             for cell in self.evidence.cells(source).filter(|cell| cell.lost() > 0) {
                 let badness = Count { probes: cell.probes(), lost: cell.lost() }.badness();
                 let at = worst.partition_point(|(other, ..)| *other >= badness);
