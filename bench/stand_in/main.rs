@@ -3,7 +3,8 @@
 //!
 //! PEERS_FILE is that of the real agents, with a line `NODE=ADDRESS@ZONE` for each node. The
 //! program listens at the addresses of all nodes but those that are NAMEd, which are real agents.
-//! It answers a request for a report with what an agent of that node would have measured of the
+//! In a rollout each node gets another address, so it also listens there: the second octet is larger
+//! by 64. It answers a request for a report with what an agent of that node would have measured of the
 //! peers that its selection gives it, by METHODS: `icmp`, or `icmp,udp,tcp`. All other requests get
 //! the status 404.
 //!
@@ -14,7 +15,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
@@ -212,7 +213,12 @@ impl Mesh {
     }
 }
 
-fn mesh(text: &str, methods: &str) -> Result<(Mesh, Vec<IpAddr>), Box<dyn std::error::Error>> {
+fn after_a_rollout(address: Ipv4Addr) -> Ipv4Addr {
+    let [first, second, third, fourth] = address.octets();
+    Ipv4Addr::new(first, second + 64, third, fourth)
+}
+
+fn mesh(text: &str, methods: &str) -> Result<(Mesh, Vec<Ipv4Addr>), Box<dyn std::error::Error>> {
     let mut members = Members::new(Duration::from_mins(5));
     let (mut nodes, mut addresses, mut ids) = (Vec::new(), Vec::new(), Vec::<MemberId>::new());
     for line in text.lines() {
@@ -262,15 +268,17 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         if real.contains(&mesh.nodes[node].name) {
             continue;
         }
-        let listener = TcpListener::bind(SocketAddr::new(address, port)).await?;
-        let mesh = Rc::clone(&mesh);
-        local.spawn_local(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let mesh = Rc::clone(&mesh);
-                // A client that gives up ends its own connection.
-                tokio::task::spawn_local(async move { drop(timeout(PATIENCE, mesh.answer(node, stream)).await) });
-            }
-        });
+        for address in [address, after_a_rollout(address)] {
+            let listener = TcpListener::bind(SocketAddr::new(address.into(), port)).await?;
+            let mesh = Rc::clone(&mesh);
+            local.spawn_local(async move {
+                while let Ok((stream, _)) = listener.accept().await {
+                    let mesh = Rc::clone(&mesh);
+                    // A client that gives up ends its own connection.
+                    tokio::task::spawn_local(async move { drop(timeout(PATIENCE, mesh.answer(node, stream)).await) });
+                }
+            });
+        }
     }
     eprintln!("ready");
     local.await;
