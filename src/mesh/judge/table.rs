@@ -5,7 +5,8 @@
 //! there is no such evidence, it ends only if two judgements in a row lack it. Evidence at the edge
 //! of a threshold is there in one judgement and not in the next. Its series would blink, and so
 //! would the alert. A fault that comes and goes would also blink, so a verdict that has ended and
-//! has begun again does not end before the recent windows show no loss any more.
+//! has begun again does not end before the recent windows show no loss any more. A size that passes
+//! again is known link by link, so no verdict over fewer links begins meanwhile.
 //!
 //! An ended verdict is exported for ten minutes, so that a scraper that fails for some minutes sees
 //! its end.
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 use super::quorum::is_same;
 use crate::exposition::VerdictSeries;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::verdicts::{self, Judged, Verdict};
+use crate::mesh::verdicts::{self, Judged, Kind, Verdict};
 use crate::report::Method;
 
 /// Judgements in a row that must lack a verdict before it ends. One is enough if links have come
@@ -115,11 +116,13 @@ impl Table {
         for (place, verdict) in found.verdicts.iter().enumerate() {
             let holding = self.entries.iter_mut().filter(|entry| entry.holds());
             let count = holding.count();
+            let is_of_past = self.is_rest_of_hole(verdict, found);
             let known = self.entries.iter_mut().find(|entry| entry.holds() && entry.verdict.id == verdict.id);
             match known {
                 // Slow and losing links share an id, and the graver verdict comes first.
                 Some(known) if known.lacked == 0 => {}
                 Some(known) => *known = known.next(verdict, place),
+                None if is_of_past => {}
                 None if count < MESH_VERDICTS_MAX => {
                     let since = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
                     self.entries.push(Entry::new(verdict, place, Some(since)));
@@ -132,6 +135,17 @@ impl Table {
             entry.end(now_unix_seconds);
         }
         self.forget(now_unix_seconds);
+    }
+
+    /// Whether a verdict is over some of the links of a wider one that holds here, and that this
+    /// judgement no longer finds, because packets of full size pass again on the others.
+    fn is_rest_of_hole(&self, verdict: &Verdict, found: &Judged) -> bool {
+        let is_closing = |entry: &Entry| {
+            let wide = &entry.verdict;
+            let is_wider = wide.kind == Kind::Mtu && entry.holds() && wide.weight > verdict.weight;
+            is_wider && found.verdicts.iter().all(|it| it.id != wide.id)
+        };
+        verdict.kind == Kind::Mtu && self.entries.iter().any(is_closing)
     }
 
     /// Takes a verdict that is over. It ends here, or still holds if it comes and goes.
@@ -362,6 +376,24 @@ mod tests {
         assert_eq!(times(&table).len(), 1);
         table.judged(&over(2, 900, 1_000), at(5));
         assert_eq!(times(&table).len(), 2);
+    }
+
+    #[test]
+    fn a_hole_that_closes_link_by_link_has_no_verdicts_over_the_rest() {
+        let hole = |kind_of: &str, weight| Verdict { weight, ..of_kind("mtu", kind_of) };
+        let mut table = Table::default();
+        let subjects = |table: &Table| -> Vec<String> {
+            table.verdicts().into_iter().filter(Verdict::holds).map(|it| it.subject).collect()
+        };
+        table.judged(&found(&[hole("*", 9.0)]), at(1));
+        table.judged(&found(&[hole("a", 4.0), hole("b->c", 0.0)]), at(2));
+        assert_eq!(subjects(&table), ["*"]);
+        table.judged(&found(&[hole("b->c", 0.0)]), at(3));
+        assert_eq!(subjects(&table), <[&str; 0]>::default());
+        table.judged(&found(&[hole("b->c", 0.0)]), at(4));
+        assert_eq!(subjects(&table), ["b->c"], "it stays");
+        table.judged(&found(&[hole("a", 4.0)]), at(5));
+        assert_eq!(subjects(&table).len(), 2, "a hole that grows is named at once");
     }
 
     #[test]

@@ -16,11 +16,12 @@
 //! With the default timeout, a search takes at most 12 s to confirm a hole, and 3 s for each of at
 //! most 14 sizes. The next check comes after at most a minute. So a hole is reported within two
 //! minutes, also for packets of 9,000 bytes. If it hits all paths at once, the budget is shared:
-//! the first results are the first guesses for the others.
+//! the first results are the first guesses for the others. While a hole is known, all pairs are
+//! checked every 10 s, so its end is known as soon.
 //!
 //! # Budget
 //! [`crate::limits::MTU_PROBES_PER_SECOND`] large packets per second leave in total. A healthy pair
-//! costs one per minute, and a pair with a known hole three.
+//! costs one per minute. While a hole is known, a pair costs six, and a pair with a hole 18.
 //!
 //! # Traps
 //! - A hole may be on one of several parallel paths. A check uses one flow, and the next check of

@@ -13,6 +13,8 @@ use crate::units::Nanos;
 
 /// Time between two checks of a pair.
 const PERIOD: Nanos = Nanos::from_millis(60_000);
+/// The same while a hole is known, so that its end is known soon.
+const PERIOD_WITH_HOLES: Nanos = Nanos::from_millis(10_000);
 /// Shortest time between two checks of any pairs. 240 pairs are checked once a minute, and more
 /// pairs less often.
 const CHECK_GAP: Nanos = Nanos::from_millis(250);
@@ -216,6 +218,7 @@ impl MtuSearch {
         if now < self.next_check || self.active == 0 || self.rechecks.iter().any(Option::is_some) {
             return None;
         }
+        let period = if self.rows.iter().any(PathMtu::has_hole) { PERIOD_WITH_HOLES } else { PERIOD };
         for _ in 0..self.rows.len() {
             if self.cursor >= self.rows.len() {
                 (self.cursor, self.revolution) = (0, self.revolution.wrapping_add(1));
@@ -227,7 +230,7 @@ impl MtuSearch {
                 continue;
             }
             // Checks are spread over the period. What a stopped agent has missed is left out.
-            let gap = PERIOD.0 / u64::try_from(self.active).unwrap_or(1);
+            let gap = period.0 / u64::try_from(self.active).unwrap_or(1);
             let gap = Nanos(gap).max(CHECK_GAP);
             self.next_check = self.next_check.max(Nanos(now.0.saturating_sub(gap.0))).plus(gap);
             let route = route(slot)?;

@@ -374,3 +374,22 @@ fn whatever_the_calls_are_nothing_panics_and_the_packets_are_bounded() {
         assert!(sent <= 2 * (now / SECOND + 2) * MTU_PROBES_PER_SECOND, "{sent} packets in {} s", now / SECOND);
     }
 }
+
+/// While a hole is known, all pairs are checked more often, within the same budget.
+#[test]
+fn a_hole_that_goes_is_full_within_eleven_seconds() {
+    for (slots, bad) in [(1, 1), (24, 1), (24, 24)] {
+        for seed in 0..20 {
+            let end = 400 + seed * 7;
+            let is_bad = move |slot, at| slot < bad && at < end * SECOND;
+            let holes = move |slot, _, at| is_bad(slot, at).then_some(Hole { passes: 1_300, said: false });
+            let mut world = World::new(seed, slots, 1_500, Box::new(holes));
+            world.run(end * SECOND);
+            assert!((0..slots).all(|slot| world.path(slot).has_hole() == (slot < bad)));
+            let large: u64 = world.large.range(end - 60..end).map(|(_, count)| count).sum();
+            assert!(large <= u64::from(6 * (slots + 2 * bad) + 3), "{large} packets in a minute");
+            world.run((end + 11) * SECOND);
+            assert!((0..slots).all(|slot| !world.path(slot).has_hole()), "{slots} pairs, {bad} holes, seed {seed}");
+        }
+    }
+}
