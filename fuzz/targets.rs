@@ -214,6 +214,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     lost_in_row: u32::from(peer[7]) << (peer[6] % 25),
                     answered_since: u32::from(peer[4] % 8),
                     answered_before: u32::from(peer[5] % 32),
+                    answered_seconds: u32::from(peer[6] % 64),
                     lost_there: None,
                     lost_back: None,
                     refused: false,

@@ -157,6 +157,7 @@ pub fn peer<'a>(
             lost_in_row: recent.lost_in_row,
             answered_since: recent.answered_since,
             answered_before: recent.answered_before,
+            answered_seconds: if method == Method::Tcp { statistics.answered_seconds(slot, &recent) } else { 0 },
             rtt_p50_seconds: recent.rtt_p50_seconds,
             rtt_p99_seconds: recent.rtt_p99_seconds,
             lost_there: ways.map(|ways| ways.lost_there),
@@ -186,7 +187,7 @@ pub fn peer<'a>(
             }
             MtuReading::Unknown | MtuReading::Full { .. } => None,
         },
-        flows: udp.map(|link| flows(&link, all.flow_ports(peer.family()))),
+        flows: udp.map(|link| flows(&link, all.flow_ports(peer.family()), all.interval())),
         // With names that JSON makes six times as long, there would be no room for it.
         trace: udp.filter(|_| is_plain(peer.node()) && is_plain(zone)).and_then(|_| traces.find(peer.address())),
         syn_retransmissions: (method == Method::Tcp).then(|| total.syn_retransmissions.into()),
@@ -198,8 +199,11 @@ fn is_plain(name: &str) -> bool {
     !name.contains(|c: char| c.is_control() || c == '"' || c == '\\')
 }
 
+/// With longer intervals, flows have losses that are older than the 255 s that a slot can count.
+const ANSWERED_INTERVAL_MAX: Nanos = Nanos::from_millis(2_000);
+
 /// Returns what is known of the flows with these source ports.
-fn flows(link: &UdpLinks<'_>, ports: &[u16]) -> Flows {
+fn flows(link: &UdpLinks<'_>, ports: &[u16], interval: Nanos) -> Flows {
     let outcomes = link.flows();
     let each = outcomes.losing().into_iter().zip(outcomes.readings()).zip(link.flow_ways()).zip(ports);
     let losing = each.filter(|(((is_losing, _), _), _)| *is_losing);
@@ -210,11 +214,16 @@ fn flows(link: &UdpLinks<'_>, ports: &[u16]) -> Flows {
         direction: direction(way),
     });
     let listed: Vec<LosingFlow> = listed.take(FLOWS_LISTED_MAX).collect();
+    let suspect = if listed.is_empty() { suspect(link, ports) } else { None };
+    let is_any = interval <= ANSWERED_INTERVAL_MAX && (suspect.is_some() || !listed.is_empty());
+    let (answered, answered_seconds) = if is_any { link.answered() } else { (0, 0) };
     Flows {
         probed: u8::try_from(ports.len()).unwrap_or(u8::MAX),
         losing_count: u8::try_from(losing.count()).unwrap_or(u8::MAX),
-        suspect: if listed.is_empty() { suspect(link, ports) } else { None },
         losing: listed,
+        suspect,
+        answered,
+        answered_seconds,
     }
 }
 
@@ -311,6 +320,7 @@ mod tests {
                 lost_in_row: u8::MAX.into(),
                 answered_since: u8::MAX.into(),
                 answered_before: u8::MAX.into(),
+                answered_seconds: u8::MAX.into(),
                 lost_there: Some(u32::MAX),
                 lost_back: Some(u32::MAX),
                 refused: true,
@@ -331,6 +341,8 @@ mod tests {
                 losing_count: u8::MAX,
                 losing: vec![losing(); FLOWS_LISTED_MAX],
                 suspect: None,
+                answered: u8::MAX,
+                answered_seconds: u8::MAX,
             }),
             trace: None,
             syn_retransmissions: Some(u64::MAX),
@@ -409,6 +421,7 @@ mod tests {
             lost_in_row: 0,
             answered_since: 0,
             answered_before: 0,
+            answered_seconds: 0,
             lost_there: None,
             lost_back: None,
             refused: false,
@@ -451,7 +464,7 @@ mod tests {
             delay_variation_there_seconds: seconds,
             delay_variation_back_seconds: seconds,
             path_mtu_bytes: Some(1_500),
-            flows: Some(Flows { probed: 16, losing_count: 0, losing: Vec::new(), suspect: None }),
+            flows: Some(Flows { probed: 16, ..Flows::default() }),
             ..by_icmp.clone()
         };
         let by_tcp = Peer { syn_retransmissions: Some(100), ..by_icmp.clone() };

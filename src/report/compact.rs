@@ -21,8 +21,8 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{
-    Flows, LosingFlow, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, Source, State, Suspect,
-    TenMinutes, Way,
+    Flows, LosingFlow, Method, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, Source, State,
+    Suspect, TenMinutes, Way,
 };
 
 /// The media type of this form. A judge accepts it, and takes JSON from agents that do not know it.
@@ -47,7 +47,10 @@ const VERSION: u8 = 1;
 const OBJECTS_MAX: usize = 8;
 const ON_LOOPBACK: u8 = 1;
 const MEMBERS: u8 = 2;
-const FLAGS: u8 = ON_LOOPBACK | MEMBERS;
+/// Losses of TCP and of flows have the time since the last one, and flows the answers since then.
+/// Reports of earlier versions do not.
+const ANSWERED: u8 = 4;
+const FLAGS: u8 = ON_LOOPBACK | MEMBERS | ANSWERED;
 /// Bits of an object's kind: the protocol, and then the network. The two bits above are the state.
 const NETWORK_SHIFT: u32 = 3;
 const STATE_SHIFT: u32 = 4;
@@ -110,7 +113,7 @@ impl Writer {
     /// Begins the report of a source, at this time of its clock. `own` is the hash of its name.
     pub fn new(source: &Source<'_>, own: u64, now_unix_seconds: u64) -> Self {
         let recent = &source.recent;
-        let mut head = vec![VERSION, if source.members.is_some() { MEMBERS } else { 0 }];
+        let mut head = vec![VERSION, ANSWERED | if source.members.is_some() { MEMBERS } else { 0 }];
         text(&mut head, &source.node);
         text(&mut head, &source.zone);
         for value in [
@@ -214,6 +217,9 @@ fn object(kind: u8, peer: &Peer<'_>, seconds: f64, now_unix_seconds: u64) -> Vec
         parts |= LOSSES;
         varint(&mut rest, u64::from(recent.lost) << 1 | u64::from(recent.refused));
         rest.extend([recent.lost_in_row, recent.answered_since, recent.answered_before].map(narrow));
+        if peer.protocol.method() == Some(Method::Tcp) {
+            rest.push(narrow(recent.answered_seconds));
+        }
     }
     if let Some(since) = peer.since_unix_seconds {
         parts |= SINCE;
@@ -251,6 +257,7 @@ fn object(kind: u8, peer: &Peer<'_>, seconds: f64, now_unix_seconds: u64) -> Vec
         } else {
             flow(&mut rest, 0, [0; 2], Way::Unknown, 0);
         }
+        rest.extend([flows.answered, flows.answered_seconds]);
     }
     if let Some(hole) = peer.mtu_hole {
         parts |= HOLE;
@@ -324,6 +331,7 @@ pub struct Reader<'a> {
     pub source: Source<'a>,
     /// Number of peers that were left out, because there are too many.
     pub left_out: u64,
+    flags: u8,
     seconds: f64,
     address: Option<IpAddr>,
     now_unix_seconds: u64,
@@ -385,7 +393,7 @@ impl<'a> Reader<'a> {
         };
         let address = (flags & ON_LOOPBACK > 0).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let seconds = seconds.unwrap_or_default();
-        Some(Self { source, left_out, seconds, address, now_unix_seconds, left, nodes, node: 0, objects: 0 })
+        Some(Self { source, left_out, flags, seconds, address, now_unix_seconds, left, nodes, node: 0, objects: 0 })
     }
 
     /// Walks over a copy of the whole report. `None` if anything cannot be read, is not in order,
@@ -400,7 +408,7 @@ impl<'a> Reader<'a> {
             let mut kind_before = None;
             for _ in 0..objects {
                 let kind = left.0.first()? & KIND_MASK;
-                left.object(self.seconds, 0)?;
+                left.object(self.flags, self.seconds, 0)?;
                 if kind_before.replace(kind).is_some_and(|before| before >= kind) {
                     return None;
                 }
@@ -417,7 +425,7 @@ impl<'a> Reader<'a> {
             (self.node, self.objects) = self.left.node()?;
         }
         self.objects -= 1;
-        let peer = self.left.object(self.seconds, self.now_unix_seconds)?;
+        let peer = self.left.object(self.flags, self.seconds, self.now_unix_seconds)?;
         Some((self.node, Peer { address: self.address, ..peer }))
     }
 }
@@ -472,7 +480,7 @@ impl<'a> Bytes<'a> {
         Some((u64::from_be_bytes(self.array()?), self.byte()?))
     }
 
-    fn object(&mut self, seconds: f64, now_unix_seconds: u64) -> Option<Peer<'static>> {
+    fn object(&mut self, flags: u8, seconds: f64, now_unix_seconds: u64) -> Option<Peer<'static>> {
         let [kind, parts] = self.array()?;
         let protocol = *PROTOCOLS.get(usize::from(kind & 7))?;
         let network = NETWORKS[usize::from(kind >> NETWORK_SHIFT & 1)];
@@ -489,6 +497,9 @@ impl<'a> Bytes<'a> {
             let lost = self.varint()?;
             (recent.lost, recent.refused) = (u32::try_from(lost >> 1).ok()?, lost & 1 > 0);
             [recent.lost_in_row, recent.answered_since, recent.answered_before] = self.array()?.map(|it: u8| it.into());
+            if flags & ANSWERED > 0 && protocol.method() == Some(Method::Tcp) {
+                recent.answered_seconds = self.byte()?.into();
+            }
         }
         if has(SINCE) {
             peer.since_unix_seconds = Some(now_unix_seconds.saturating_sub(self.varint()?));
@@ -507,7 +518,7 @@ impl<'a> Bytes<'a> {
             _ => (None, None),
         };
         if has(FLOWS) {
-            peer.flows = Some(self.flows()?);
+            peer.flows = Some(self.flows(flags)?);
         }
         if has(HOLE) {
             let passes_bytes = u16::from_le_bytes(self.array()?);
@@ -516,7 +527,7 @@ impl<'a> Bytes<'a> {
         Some(Peer { recent, ..peer })
     }
 
-    fn flows(&mut self) -> Option<Flows> {
+    fn flows(&mut self, flags: u8) -> Option<Flows> {
         let [of_link, losing_count] = self.array()?;
         let source_port = u16::from_le_bytes(self.array()?);
         let (counts, direction, decinats) = (self.array()?, self.one_of(&WAYS)?, self.byte()?);
@@ -526,7 +537,8 @@ impl<'a> Bytes<'a> {
         } else {
             (Vec::new(), Some(Suspect { source_port, lost, probes, direction, decinats }))
         };
-        Some(Flows { probed: of_link, losing_count, losing, suspect })
+        let [answered, answered_seconds] = if flags & ANSWERED > 0 { self.array()? } else { [0; 2] };
+        Some(Flows { probed: of_link, losing_count, losing, suspect, answered, answered_seconds })
     }
 }
 

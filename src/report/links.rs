@@ -29,6 +29,11 @@ pub enum Way {
     Unknown,
 }
 
+/// Whether a count is left out of a report.
+pub(super) fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
+}
+
 /// The flows of a link: each has a source port of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -43,6 +48,13 @@ pub struct Flows {
     /// The flow that may be losing, if none is said to be.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspect: Option<Suspect>,
+    /// Number of probes of these flows that were answered since the last loss of any of them; at
+    /// most 255. 0 if they lose now, or if it is not known.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub answered: u8,
+    /// Time since that loss was known, in seconds; at most 255.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub answered_seconds: u8,
 }
 
 /// A flow that may lose while the others of its link do not. Chance explains that of one link, but

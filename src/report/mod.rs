@@ -20,6 +20,7 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use judge::{JUDGE_BYTES_MAX, JUDGE_PATH, JUDGE_PROTOCOL, JudgeAnswer};
+use links::is_zero;
 pub use links::{
     FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Suspect, Trace, Way,
 };
@@ -339,6 +340,9 @@ pub struct RecentPeer {
     /// Number of probes that were answered between that and the loss before; at most 255.
     #[serde(skip_serializing_if = "is_zero")]
     pub answered_before: u32,
+    /// Seconds since the last loss was known, at most 255; 0 without an answer since. TCP only.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub answered_seconds: u32,
     /// Number of them lost on the way to the peer, as the peer's count of requests shows. UDP only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_there: Option<u32>,
@@ -354,12 +358,6 @@ pub struct RecentPeer {
     /// 99th percentile of the round-trip times.
     #[serde(serialize_with = "rounded::option")]
     pub rtt_p99_seconds: Option<f64>,
-}
-
-/// Whether a count is left out of a report.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// What a source measured of a peer in the last ten whole minutes.
@@ -566,7 +564,7 @@ mod tests {
             delay_variation_back_seconds: Some(0.5),
             path_mtu_bytes: Some(1_450),
             mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::In, said: Said::TooBig }),
-            flows: Some(Flows { probed: 16, losing_count: 1, losing: vec![losing], suspect: None }),
+            flows: Some(Flows { probed: 16, losing_count: 1, losing: vec![losing], ..Flows::default() }),
             recent: RecentPeer { lost_there: Some(3), lost_back: Some(0), ..RecentPeer::default() },
             ..Peer::default()
         };

@@ -187,6 +187,17 @@ impl Flows {
         Some((u8::try_from(order[0]).ok()?, set.nats))
     }
 
+    /// Returns the flows that lose while the others do not, or else the one that may, each as true.
+    pub(super) fn suspected(&self) -> [bool; FLOWS] {
+        let mut suspected = self.losing();
+        if !suspected.contains(&true)
+            && let Some((flow, _)) = self.evidence()
+        {
+            suspected[usize::from(flow)] = true;
+        }
+        suspected
+    }
+
     /// Returns the flows by their loss rates, from the highest.
     fn by_loss(&self) -> [usize; FLOWS] {
         let readings = self.readings();

@@ -487,6 +487,14 @@ impl<'a> MethodStatistics<'a> {
         self.slot(slot).is_some_and(|peer| peer.is_refused(self.halves.current()))
     }
 
+    /// Returns the seconds since the last loss of the `recent` window was known; at most 255, and
+    /// 0 if no probe was answered since.
+    pub fn answered_seconds(self, slot: SlotId, recent: &RecentReading) -> u32 {
+        let since = |peer: PeerStatistics<'_>| peer.recent().seconds_since_loss(self.halves.moment().second);
+        let seconds = self.slot(slot).map_or(0, since);
+        if recent.answered_since > 0 { seconds.max(1).into() } else { 0 }
+    }
+
     /// Reads the last hour of a slot, in steps of a minute. `None` if the slot has no hour
     /// ([`crate::limits::HOUR_PEERS_MAX`]).
     pub fn hour(self, slot: SlotId) -> Option<HourReading> {

@@ -44,6 +44,9 @@ pub(super) struct Losses {
     first: AtomicU16,
     /// Number of probes that were answered between the last losses in a row and the loss before.
     answered_before: AtomicU8,
+    /// When the last loss was known, in seconds after the first tick, modulo 2^8. The recent window
+    /// is shorter.
+    last: AtomicU8,
 }
 
 /// A moment on the clock of the ticks.
@@ -143,6 +146,7 @@ impl Recent<'_> {
                     self.losses.first.store(second, Ordering::Relaxed);
                 }
                 bump8(&half.lost);
+                self.losses.last.store(second.to_le_bytes()[0], Ordering::Relaxed);
                 // A loss is known late. So the last ones of an outage come after the first answers.
                 let answered = self.windows.answered_since.load(Ordering::Relaxed);
                 let is_outage = self.windows.lost_in_row.load(Ordering::Relaxed) >= OUTAGE_PROBES;
@@ -215,6 +219,12 @@ impl Recent<'_> {
         self.losses.first.load(Ordering::Relaxed)
     }
 
+    /// Returns how many seconds before this one the last loss was known, modulo 2^8. The second is
+    /// counted as in [`Moment`].
+    pub(super) fn seconds_since_loss(&self, second: u16) -> u8 {
+        second.to_le_bytes()[0].wrapping_sub(self.losses.last.load(Ordering::Relaxed))
+    }
+
     /// Returns the windows of the halves that a reader of `window` reads. `None` if the writer has
     /// advanced since the reader looked.
     fn held(&self, window: u16, and_before: bool) -> Option<[Option<u16>; 2]> {
@@ -254,6 +264,7 @@ impl Recent<'_> {
         if self.first_lost() != first {
             self.losses.first.store(first, Ordering::Relaxed);
         }
+        store_if_other(&self.losses.last, other.losses.last.load(Ordering::Relaxed));
         self.windows.numbers.turn(other.windows.numbers.done(), || {
             for window in [0, 1] {
                 let ((to, to_bins), (from, from_bins)) = (self.half(window), other.half(window));

@@ -36,6 +36,10 @@ pub(super) struct Link {
     /// Which half of `flows` is the newer one, and whether an extra probe is allowed.
     newer: AtomicU8,
     may_probe: AtomicU8,
+    /// Number of probes of suspected flows that were answered since their last loss, and when that
+    /// was known, in seconds after the first tick, modulo 2^8.
+    answered: AtomicU8,
+    last_lost: AtomicU8,
     /// Probes and losses of each flow, in two halves.
     flows: [[FlowCounts; FLOWS]; 2],
     /// Two bits for each flow: the direction of its last loss.
@@ -71,6 +75,8 @@ mod atomics {
 pub struct UdpLinks<'a> {
     link: &'a Link,
     half: u32,
+    /// Seconds after the first tick, modulo 2^8.
+    second: u8,
 }
 
 /// The losses of the recent window whose direction the far agent's count has shown.
@@ -108,7 +114,8 @@ impl Links {
     }
 
     pub(super) fn get(&self, slot: SlotId, halves: &Halves) -> Option<UdpLinks<'_>> {
-        Some(UdpLinks { link: self.0.get(slot.index())?, half: halves.current() })
+        let second = halves.moment().second.to_le_bytes()[0];
+        Some(UdpLinks { link: self.0.get(slot.index())?, half: halves.current(), second })
     }
 
     /// Starts from zero for another peer.
@@ -140,6 +147,8 @@ impl Link {
             in_turn: AtomicU8::new(0),
             newer: AtomicU8::new(0),
             may_probe: AtomicU8::new(0),
+            answered: AtomicU8::new(0),
+            last_lost: AtomicU8::new(0),
             flows: Default::default(),
             flow_ways: AtomicU32::new(0),
             variations: Default::default(),
@@ -164,6 +173,8 @@ impl Link {
         self.in_turn.store(other.in_turn.load(Ordering::Relaxed), Ordering::Relaxed);
         self.newer.store(other.newer.load(Ordering::Relaxed), Ordering::Relaxed);
         self.may_probe.store(other.may_probe.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.answered.store(other.answered.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.last_lost.store(other.last_lost.load(Ordering::Relaxed), Ordering::Relaxed);
         self.flow_ways.store(other.flow_ways.load(Ordering::Relaxed), Ordering::Relaxed);
         for (to, from) in self.variations.iter().zip(&other.variations) {
             to.copy(from);
@@ -191,7 +202,7 @@ impl Link {
 impl UdpLinks<'_> {
     /// Counts losses whose direction is known now.
     pub(super) fn lost(&self, there: u32, back: u32) {
-        let Self { link, half } = self;
+        let Self { link, half, .. } = self;
         let window = modulo(*half);
         let held = link.windows.done();
         if held != window {
@@ -234,6 +245,29 @@ impl UdpLinks<'_> {
                 counts.lost.store(lost + u8::from(is_lost), Ordering::Relaxed);
             }
         }
+        self.count_answers(flow, is_lost);
+    }
+
+    /// Counts the answers of the flows that lose, or may lose, since their last loss.
+    fn count_answers(&self, flow: u8, is_lost: bool) {
+        let suspected = self.flows().suspected();
+        let is_suspected = suspected.get(usize::from(flow)) == Some(&true);
+        if is_lost && (is_suspected || !suspected.contains(&true)) {
+            self.link.answered.store(0, Ordering::Relaxed);
+            self.link.last_lost.store(self.second, Ordering::Relaxed);
+        } else if !is_lost && is_suspected {
+            let answered = self.link.answered.load(Ordering::Relaxed);
+            self.link.answered.store(answered.saturating_add(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many probes of the flows that lose, or may lose, were answered since the last
+    /// loss of any of them, and the seconds since that was known. Both are at most 255, and 0 if
+    /// none was answered since.
+    pub fn answered(&self) -> (u8, u8) {
+        let answered = self.link.answered.load(Ordering::Relaxed);
+        let seconds = self.second.wrapping_sub(self.link.last_lost.load(Ordering::Relaxed));
+        if answered > 0 { (answered, seconds.max(1)) } else { (0, 0) }
     }
 
     /// Empties the newer half of the counts of flows, and forgets the directions of losses that are
@@ -335,7 +369,7 @@ impl UdpLinks<'_> {
 
     /// Reads the losses of the recent window whose direction is known.
     pub fn ways(&self) -> WaysReading {
-        let Self { link, half } = self;
+        let Self { link, half, .. } = self;
         let (window, held) = (modulo(*half), link.windows.done());
         let halves: &[u16] = match window.wrapping_sub(held) {
             0 => &[held, held.wrapping_sub(1)],

@@ -3,7 +3,7 @@
 //! their reports.
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::verdicts::{Kind, Verdict, judge};
+use kube_canary::mesh::verdicts::{Judged, Kind, Verdict, judge_whole};
 use kube_canary::peers::{Methods, SlotId};
 use kube_canary::prober::Sink;
 use kube_canary::report::{Flows, LosingFlow, Method, Suspect, Way};
@@ -12,7 +12,7 @@ use kube_canary::units::Nanos;
 
 use super::mesh::{Plan, Random};
 use super::rows::{Made, put};
-use super::shapes::seed;
+use super::shapes::{seed, some};
 
 const NODES: usize = 12;
 const LEFT: usize = 6;
@@ -45,6 +45,11 @@ fn judged(random: &mut Random, paths: usize, rate: f64, seconds: u32) -> Vec<Ver
 
 /// Does the same for a loss rate that depends on the seconds since the fault began.
 fn judged_if(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u32) -> f64) -> Vec<Verdict> {
+    judged_whole(random, paths, seconds, rate_at).verdicts
+}
+
+/// Does the same, and returns also what is over.
+fn judged_whole(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u32) -> f64) -> Judged {
     let statistics = Statistics::of_methods(Scale::default(), Nanos(1_000_000_000), Methods::ALL);
     let mut links = Vec::new();
     for from in 0..NODES {
@@ -60,6 +65,7 @@ fn judged_if(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u
     }
     let end = BEFORE + seconds;
     for second in 0..end {
+        statistics.tick(Nanos(u64::from(second) * 1_000_000_000));
         for link in &mut links {
             let udp = statistics.udp(link.slot).expect("UDP is probed");
             let mut sink = statistics.sink(Method::Udp);
@@ -114,7 +120,7 @@ fn judged_if(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u
         put(&plan, &mut matrix, node, &row, (f64::from(WINDOW), 0));
     }
     matrix.finish();
-    judge(&matrix)
+    judge_whole(&matrix).found
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and the cast saturates")]
@@ -147,7 +153,9 @@ fn flows(statistics: &Statistics, link: &Link) -> Flows {
             decinats: tenths(nats),
         }
     });
-    Flows { probed: FLOWS, losing_count, losing: all.into_iter().take(4).collect(), suspect }
+    let (answered, answered_seconds) = udp.answered();
+    let losing = all.into_iter().take(4).collect();
+    Flows { probed: FLOWS, losing_count, losing, suspect, answered, answered_seconds }
 }
 
 /// Of so many fabrics, returns how many have a verdict over paths, over paths or flows, and over
@@ -212,4 +220,42 @@ fn a_path_that_loses_a_fifth_is_named_within_a_minute() {
         assert!(of_paths >= 38 && any >= 39 && innocent <= 1, "{of_paths}, {any} and {innocent} of 40");
         assert_eq!(named(20, paths, 0.2, 90), [20, 20, 0]);
     }
+}
+
+/// Agents name the flows of a path for a minute and more after its end.
+#[test]
+fn a_path_that_has_ended_is_over_within_ten_seconds() {
+    const LASTING: u32 = 90;
+    for (paths, rate) in [(4, 1.0), (16, 1.0), (4, 0.5), (16, 0.5), (4, 0.2), (16, 0.2)] {
+        let (mut over, mut looks) = (0, 0);
+        for after in [10, 15, 20, 30, 45, 60, 90] {
+            for seed in (seed(4_500_000)..).take(3) {
+                let rate_at = |at| if at < LASTING { rate } else { 0.0 };
+                let found = judged_whole(&mut Random(seed), paths, LASTING + after, rate_at);
+                let is_of_flows = |it: &Verdict| matches!(it.kind, Kind::Paths | Kind::Flow);
+                assert!(!found.verdicts.iter().any(is_of_flows), "{after} s after the end: {:?}", found.verdicts);
+                over += u32::from(found.ended.iter().any(|it| it.kind == Kind::Paths));
+                looks += 1;
+            }
+        }
+        say!(
+            "one of {paths} paths lost {rate}: {over} of {looks} judgements say that it is over, and none that it holds"
+        );
+        assert!(over * 3 >= looks * 2, "{over} of {looks}");
+    }
+}
+
+#[test]
+fn a_path_that_goes_on_losing_is_not_over() {
+    let mut random = Random(seed(4_600_000));
+    let (mut looks, mut over) = (0, 0);
+    for _ in 0..60 {
+        let (paths, rate) = (some(&mut random, &[4, 16]), some(&mut random, &[0.1, 0.2, 0.5, 1.0]));
+        let seconds = 40 + u32::try_from(random.below(200)).expect("few");
+        let found = judged_whole(&mut random, paths, seconds, |_| rate);
+        looks += usize::from(!found.verdicts.is_empty());
+        over += usize::from(!found.ended.is_empty());
+    }
+    say!("{looks} of 60 judgements name a path that goes on losing, and {over} say that it is over");
+    assert!(looks > 40 && over == 0, "{looks} name it, {over} say that it is over");
 }

@@ -483,6 +483,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
                         lost_in_row,
                         answered_since,
                         answered_before,
+                        answered_seconds: 0,
                         heard: None,
                         rtt_seconds: f64::midpoint(least, most),
                         usual_rtt_seconds: plan.usual_seconds(from, bucket(usual).1),

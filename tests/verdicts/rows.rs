@@ -62,6 +62,7 @@ pub struct Made {
     pub lost_in_row: u32,
     pub answered_since: u32,
     pub answered_before: u32,
+    pub answered_seconds: u32,
     /// Of UDP: the losses whose way is known, and the requests that arrived, newest first.
     pub ways: Option<(u32, u32)>,
     pub arrived: u64,
@@ -89,6 +90,7 @@ impl Made {
             lost_in_row: 0,
             answered_since: 0,
             answered_before: 0,
+            answered_seconds: 0,
             ways: None,
             arrived: 0,
             heard: None,
@@ -167,6 +169,7 @@ pub fn put_at(
                 lost_in_row: cell.lost_in_row,
                 answered_since: cell.answered_since,
                 answered_before: cell.answered_before,
+                answered_seconds: cell.answered_seconds,
                 seconds,
                 sent: cell.sent,
                 received: cell.sent - cell.lost,

@@ -5,8 +5,10 @@
 //! there is no such evidence, it ends only if two judgements in a row lack it. Evidence at the edge
 //! of a threshold is there in one judgement and not in the next. Its series would blink, and so
 //! would the alert. A fault that comes and goes would also blink, so a verdict that has ended and
-//! has begun again does not end before the recent windows show no loss any more. A size that passes
-//! again is known link by link, so no verdict over fewer links begins meanwhile.
+//! has begun again does not end before the recent windows show no loss any more. As they move on,
+//! they show less and less of what has ended, and at last too little to say that it is over. So no
+//! verdict begins whose losses are older than the end of another. In the same way, a size that
+//! passes again is known link by link, so no verdict over fewer links begins meanwhile.
 //!
 //! An ended verdict is exported for ten minutes, so that a scraper that fails for some minutes sees
 //! its end.
@@ -28,6 +30,8 @@ const LACKED: u8 = 2;
 /// Verdicts that end within this time are of the same fault if a judgement finds one of them only
 /// after its end: the longest recent window.
 const SAME_END_SECONDS: u64 = 60;
+/// The beginning of the answers is known to so many seconds.
+const END_KNOWN_SECONDS: u64 = 3;
 /// A verdict that has begun so soon after its end comes and goes.
 const AGAIN_SECONDS: u64 = 600;
 /// How long an ended verdict is exported.
@@ -116,7 +120,7 @@ impl Table {
         for (place, verdict) in found.verdicts.iter().enumerate() {
             let holding = self.entries.iter_mut().filter(|entry| entry.holds());
             let count = holding.count();
-            let is_of_past = self.is_rest_of_hole(verdict, found);
+            let is_of_past = self.is_of_past(verdict) || self.is_rest_of_hole(verdict, found);
             let known = self.entries.iter_mut().find(|entry| entry.holds() && entry.verdict.id == verdict.id);
             match known {
                 // Slow and losing links share an id, and the graver verdict comes first.
@@ -135,6 +139,17 @@ impl Table {
             entry.end(now_unix_seconds);
         }
         self.forget(now_unix_seconds);
+    }
+
+    /// Whether a verdict that is not known is what the recent windows still show of one that has
+    /// ended.
+    fn is_of_past(&self, verdict: &Verdict) -> bool {
+        let ends = self.entries.iter().filter(|entry| entry.verdict.is_loss);
+        let mut ends = ends.filter_map(|entry| entry.verdict.ended_unix_seconds);
+        verdict.calm_since_unix_seconds.is_some_and(|calm| {
+            let most = calm.saturating_add(SAME_END_SECONDS);
+            ends.any(|end| (calm..=most).contains(&end.saturating_add(END_KNOWN_SECONDS)))
+        })
     }
 
     /// Whether a verdict is over some of the links of a wider one that holds here, and that this
@@ -376,6 +391,22 @@ mod tests {
         assert_eq!(times(&table).len(), 1);
         table.judged(&over(2, 900, 1_000), at(5));
         assert_eq!(times(&table).len(), 2);
+    }
+
+    #[test]
+    fn what_the_recent_windows_still_show_of_an_end_does_not_begin() {
+        let mut table = Table::default();
+        let lossy = |node, calm| Verdict { is_loss: true, calm_since_unix_seconds: calm, ..verdict(node, Some(900)) };
+        table.judged(&found(&[lossy(1, None)]), at(1));
+        let over = |end| Verdict { ended_unix_seconds: Some(end), ..lossy(1, None) };
+        table.judged(&Judged { ended: vec![over(at(1))], ..Judged::default() }, at(2));
+        let holding = |table: &Table| table.verdicts().iter().filter(|it| it.holds()).count();
+        for calm in [at(0), at(1), at(1) + END_KNOWN_SECONDS] {
+            table.judged(&found(&[lossy(1, Some(calm)), lossy(2, Some(calm))]), at(3));
+            assert_eq!(holding(&table), 0, "no loss after {calm}");
+        }
+        table.judged(&found(&[lossy(3, Some(at(1) + 9)), lossy(4, Some(at(1) - 100)), lossy(5, None)]), at(3));
+        assert_eq!(holding(&table), 3, "after the end, long before it, and now");
     }
 
     #[test]

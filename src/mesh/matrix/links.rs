@@ -64,6 +64,11 @@ pub struct LosingFlows {
     pub lost: u8,
     /// Where they were lost.
     pub way: Way,
+    /// Number of probes of these flows that were answered since the last loss of any of them.
+    /// 0 if they lose now, or if it is not known.
+    pub answered: u8,
+    /// Time since that loss was known, in seconds.
+    pub answered_seconds: u8,
     /// The evidence in tenths of a nat, at most [`SURE`]. With less, chance explains it.
     pub decinats: u8,
 }
@@ -191,7 +196,20 @@ fn losing(source: u16, peer: u16, flows: &Flows) -> Option<LosingFlows> {
     }
     let it = |source_port, losing, (probes, lost): (u8, u8), way, decinats| {
         let probes = probes.max(lost);
-        LosingFlows { source, peer, source_port, probed: flows.probed, losing, probes, lost, way, decinats }
+        let Flows { probed, answered, answered_seconds, .. } = *flows;
+        LosingFlows {
+            source,
+            peer,
+            source_port,
+            probed,
+            losing,
+            probes,
+            lost,
+            way,
+            answered,
+            answered_seconds,
+            decinats,
+        }
     };
     if flows.losing_count > 0 {
         let worst = flows.losing.iter().max_by_key(|flow| flow.lost)?;
@@ -239,7 +257,8 @@ mod tests {
     fn losses_of_at_most_half_of_the_flows_are_theirs() {
         let with = |probed, losing_count, listed: usize| {
             let flow = LosingFlow { source_port: 40_312, lost: 5, probes: 8, direction: Way::Out };
-            let flows = Some(Flows { probed, losing_count, losing: vec![flow; listed], suspect: None });
+            let flows =
+                Some(Flows { probed, losing_count, losing: vec![flow; listed], suspect: None, ..Flows::default() });
             let mut links = Links::new(10_000);
             let explained = links.add(1, 2, &Peer { flows: flows.clone(), ..peer(4, 4, 0, None) }, ROOM);
             assert_eq!((links.flows().len(), links.ways().len()), (usize::from(explained), usize::from(!explained)));
@@ -260,7 +279,7 @@ mod tests {
         let mut links = Links::new(10_000);
         for (number, probed) in [(2, 16), (3, 17), (4, 255)] {
             let losing = vec![flow(1, 4), flow(2, 20), flow(3, 9)];
-            let flows = Some(Flows { probed, losing_count: 3, losing, suspect: None });
+            let flows = Some(Flows { probed, losing_count: 3, losing, suspect: None, ..Flows::default() });
             links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM);
         }
         let kept: Vec<_> = links.flows().iter().map(|it| (it.peer, it.source_port, it.lost)).collect();
@@ -273,7 +292,7 @@ mod tests {
         for (number, probed, decinats) in [(2, 16, 7), (3, 16, 255), (4, 16, 0), (5, 1, 7), (6, 255, 7)] {
             let (lost, probes, direction) = (9, 3, Way::Out);
             let suspect = Some(Suspect { source_port: 40_312, lost, probes, direction, decinats });
-            let flows = Some(Flows { probed, losing_count: 0, losing: Vec::new(), suspect });
+            let flows = Some(Flows { probed, losing_count: 0, losing: Vec::new(), suspect, ..Flows::default() });
             assert!(!links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM));
         }
         let kept: Vec<_> =

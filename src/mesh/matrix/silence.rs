@@ -65,7 +65,7 @@ pub struct Run {
     /// Number of probes that were answered between that and the loss before.
     pub answered_before: u8,
     /// When the first of the latter was sent, or else the first of the former, in seconds after the
-    /// epoch of the matrix.
+    /// epoch of the matrix. By TCP, when the last loss was known, or else when the report was read.
     pub moment: i16,
 }
 
@@ -157,7 +157,13 @@ impl Silence {
         let (lost, answered) = (recent.lost_in_row, recent.answered_since);
         let since = f64::from(if answered > 0 { answered } else { lost });
         #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
-        let moment = i64::from(read).saturating_sub((since / rate).ceil() as i64);
+        let seconds = match cell.layer() {
+            // A lost handshake is soon followed by another, so the mean time between them says
+            // little.
+            Layer::Tcp => i64::from(recent.answered_seconds),
+            _ => (since / rate).ceil() as i64,
+        };
+        let moment = i64::from(read).saturating_sub(seconds);
         let moment = i16::try_from(moment.clamp(i16::MIN.into(), i16::MAX.into())).unwrap_or_default();
         let row = u16::try_from(row).unwrap_or(u16::MAX);
         if self.current.0 != row {

@@ -4,7 +4,7 @@
 use super::causes::{Cause, Finding, Findings};
 use super::pairs::{Pair, Scope, Tally};
 use super::quiet::Quiet;
-use crate::mesh::matrix::Row;
+use crate::mesh::matrix::{Layer, Row};
 use crate::mesh::slices::Slice;
 
 /// Largest number of moments kept per cause.
@@ -36,6 +36,12 @@ impl Detail {
     /// if that is not certain.
     pub fn ended(&self) -> Option<i16> {
         self.quiet.begin()
+    }
+
+    /// Returns since when nearly all its cells have lost nothing, in seconds after the matrix's
+    /// epoch. `None` if they lose now.
+    pub fn calm_since(&self) -> Option<i16> {
+        self.quiet.calm_since()
     }
 
     /// Returns the median of when its cells began to lose, in seconds after the matrix's epoch.
@@ -123,7 +129,9 @@ pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
             for (index, _) in counted(findings, scope, pair) {
                 cell.since().into_iter().for_each(|since| details[index].since.add(since));
-                details[index].quiet.add(*cell, last_losses, read);
+                if cell.layer() != Layer::Tcp || scope.layers == Layer::Tcp.bit() {
+                    details[index].quiet.add(*cell, last_losses, read);
+                }
             }
         }
     }

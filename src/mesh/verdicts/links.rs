@@ -7,9 +7,10 @@
 use super::agents::Standing;
 use super::causes::{Cause, Finding};
 use super::protocols::{Mesh, Part};
+use super::quiet::Quiet;
 use super::sentence;
 use super::{Confidence, Severity, Verdict};
-use crate::mesh::matrix::{Hole, LosingFlows};
+use crate::mesh::matrix::{Hole, LosingFlows, Row};
 use crate::report::{Method, Network, Way};
 
 /// From this number of pairs on, what they have in common is the cause.
@@ -219,7 +220,7 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
             confidence: Confidence::Certain,
             severity,
             protocol: if node.is_none() { mesh.protocol() } else { Some(Method::Udp) },
-            ..sentence::flows(mesh.matrix, network, *node, pairs.len(), *share, worst)
+            ..with_end(mesh, flows, sentence::flows(mesh.matrix, network, *node, pairs.len(), *share, worst))
         }));
     }
     for of_pair in single.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
@@ -229,11 +230,12 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
             confidence: if is_told_twice { Confidence::Certain } else { Confidence::Likely },
             severity: Severity::Warning,
             protocol: Some(Method::Udp),
-            ..sentence::flow(mesh.matrix, worst)
+            ..with_end(mesh, of_pair, sentence::flow(mesh.matrix, worst))
         });
     }
 }
 
+/// Whether any of the groups explains something.
 async fn any<'g, 'f: 'g>(
     groups: impl Iterator<Item = &'g Group<'f>>,
     explains: impl AsyncFn(&Group<'_>) -> bool,
@@ -244,6 +246,19 @@ async fn any<'g, 'f: 'g>(
         }
     }
     false
+}
+
+/// Returns the verdict over these flows with the end of their losses, if they have ended. Reports
+/// keep flows for one to two minutes after that, longer than the recent windows show their losses.
+fn with_end(mesh: &Mesh<'_>, flows: &[&LosingFlows], verdict: Verdict) -> Verdict {
+    let (first_read, last_read) = mesh.matrix.reads();
+    let mut quiet = Quiet::of_reports(first_read, last_read);
+    for flows in flows {
+        quiet.add_flows(flows, mesh.matrix.row(flows.source).map(Row::read).unwrap_or_default());
+    }
+    let [ended_unix_seconds, calm_since_unix_seconds] =
+        [quiet.begin(), quiet.calm_since()].map(|moment| moment.map(|moment| mesh.matrix.moment(moment)));
+    Verdict { ended_unix_seconds, calm_since_unix_seconds, ..verdict }
 }
 
 /// Adds the verdicts over packets that are too large.

@@ -211,6 +211,10 @@ pub struct Verdict {
     /// Whether it is over, and only one judge says that it was there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unconfirmed: bool,
+    /// Since when nearly all its links have lost nothing, in Unix seconds. `None` if unknown, or if
+    /// they lose now.
+    #[serde(skip)]
+    pub calm_since_unix_seconds: Option<u64>,
     /// Whether packets are lost. False if links are slow or an agent is late.
     #[serde(skip)]
     pub is_loss: bool,

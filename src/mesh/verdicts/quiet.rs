@@ -12,9 +12,13 @@
 //! always loses a probe somewhere. Which one is not known before, so each choice costs its number
 //! of choices.
 //!
-//! Handshakes are too rare to tell. What TCP alone loses ends with the recent window.
+//! Handshakes are rare, and a lost one is soon followed by another. So they count only if TCP alone
+//! loses, and only with the time since the last loss, which the report has. What a single link
+//! loses by TCP ends at the earliest some 20 s after it.
+//!
+//! Of flows that lose while the others of their link do not, the report counts the answers.
 
-use crate::mesh::matrix::{Cell, LastLosses, Layer};
+use crate::mesh::matrix::{Cell, LastLosses, Layer, LosingFlows};
 
 /// Losses are not over before all links but a few have answered for so many seconds. A link that
 /// fails for a second and works for some is not well in between.
@@ -87,12 +91,13 @@ impl Answers {
 
     /// Returns the answers before and after the last loss, if that was a single one. It may have
     /// been at any place between them.
+    /// `None` for handshakes, because they are not evenly spaced.
     fn with_stray(cell: Cell, run: LastLosses, seconds: f64) -> Option<Self> {
         let [after, between] = [run.answered, run.answered_before].map(f64::from);
         let lost = f64::from(cell.lost()) - 1.0;
         let per_probe = seconds / after.max(1.0);
         let count = between + after;
-        (run.lost == 1 && lost > 0.0).then(|| Self {
+        (run.lost == 1 && lost > 0.0 && cell.layer() != Layer::Tcp).then(|| Self {
             count,
             seconds: seconds + per_probe * (between + after.min(1.0)),
             lost,
@@ -120,14 +125,25 @@ impl Quiet {
     /// Adds a cell that has losses. Its report was read at this moment. Losses of unknown age
     /// count as those of now.
     pub fn add(&mut self, cell: Cell, last_losses: Option<LastLosses>, read: i16) {
-        if cell.layer() == Layer::Tcp {
-            return;
-        }
         self.cells += 1;
         let Some(run) = last_losses else { return };
         let seconds = f64::from(read.saturating_sub(run.moment).max(1));
         let since = Answers::since_last_loss(cell, run, seconds);
         let best = Answers::with_stray(cell, run, seconds).filter(|it| it.nats() > since.nats()).unwrap_or(since);
+        self.add_answers(best, read);
+    }
+
+    /// Does the same for flows of a link.
+    pub fn add_flows(&mut self, flows: &LosingFlows, read: i16) {
+        self.cells += 1;
+        let [count, seconds, lost, probes] =
+            [flows.answered, flows.answered_seconds.max(1), flows.lost, flows.probes].map(f64::from);
+        // The counts are those of one of them.
+        let before = (probes - count / f64::from(flows.losing.max(1))).max(lost);
+        self.add_answers(Answers { count, seconds, lost, before, cost: 0.0 }, read);
+    }
+
+    fn add_answers(&mut self, best: Answers, read: i16) {
         if best.nats() <= 0.0 {
             return;
         }
@@ -145,6 +161,17 @@ impl Quiet {
     /// Adds probes of cells that have lost nothing.
     pub fn add_others(&mut self, probes: u32) {
         self.probes_of_others += probes;
+    }
+
+    /// Returns since when all cells but a few have lost nothing, in seconds after the epoch of the
+    /// matrix. `None` if more of them have just lost, or may have.
+    pub fn calm_since(&self) -> Option<i16> {
+        let mut quiet = 0;
+        let (age, _) = self.ages.iter().enumerate().rev().find(|(_, cells)| {
+            quiet += cells.cells;
+            (self.cells - quiet) * STRAY_ONE_OF <= self.cells
+        })?;
+        Some(self.last_read.saturating_sub(i16::try_from(age).unwrap_or(SECONDS_MAX)))
     }
 
     /// Returns when the answers began, in seconds after the epoch of the matrix. `None` if the

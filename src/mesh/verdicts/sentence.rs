@@ -34,6 +34,7 @@ fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
         protocol: None,
         evidence: String::new(),
         since_unix_seconds: None,
+        calm_since_unix_seconds: None,
         ended_unix_seconds: None,
         judges: None,
         unconfirmed: false,
@@ -44,8 +45,9 @@ fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
 }
 
 fn loss(kind: Kind, subject: String, scope: &Scope<'_>, detail: &Detail) -> Verdict {
-    let since_unix_seconds = detail.since().map(|since| scope.matrix.moment(since));
-    Verdict { is_loss: true, since_unix_seconds, ..verdict(kind, subject, scope.network) }
+    let [since_unix_seconds, calm_since_unix_seconds] =
+        [detail.since(), detail.calm_since()].map(|moment| moment.map(|moment| scope.matrix.moment(moment)));
+    Verdict { is_loss: true, since_unix_seconds, calm_since_unix_seconds, ..verdict(kind, subject, scope.network) }
 }
 
 fn percent(rate: f64) -> String {

@@ -50,7 +50,7 @@ fn worst() -> Peer<'static> {
         since_unix_seconds: Some(NOW - 3_000),
         ten_minutes: Some(TenMinutes { seconds: 540.0, sent: 540, lost: 301 }),
         heard: Some(300),
-        flows: Some(Flows { probed: 16, losing_count: 3, losing, suspect: None }),
+        flows: Some(Flows { probed: 16, losing_count: 3, losing, suspect: None, answered: 12, answered_seconds: 9 }),
         mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: Said::TooBig }),
         recent: RecentPeer {
             seconds: 31.2,
@@ -60,6 +60,7 @@ fn worst() -> Peer<'static> {
             lost_in_row: 7,
             answered_since: 2,
             answered_before: 4,
+            answered_seconds: 0,
             lost_there: Some(200),
             lost_back: Some(99),
             ..well(Protocol::Udp).recent
@@ -114,7 +115,7 @@ fn of_several_flows_the_worst_is_written_and_a_suspect_only_without_them() {
     let suspect = Some(Suspect { source_port: 7, lost: 2, probes: 9, direction: Way::In, decinats: 31 });
     let flows = |losing: Vec<LosingFlow>, suspect| {
         let losing_count = u8::try_from(losing.len()).unwrap();
-        let flows = Some(Flows { probed: 16, losing_count, losing, suspect });
+        let flows = Some(Flows { probed: 16, losing_count, losing, suspect, ..Flows::default() });
         read(&written(&[(1, Peer { flows, ..well(Protocol::Udp) })])).unwrap().remove(0).1.flows
     };
     let two = flows(vec![flow(1, 4), flow(2, 20)], None).unwrap();
@@ -253,6 +254,38 @@ fn counts_have_one_form() {
     assert_eq!(Bytes(&[0x80, 0]).varint(), None, "longer than it need be");
     assert_eq!(Bytes(&[0xff; 10]).varint(), None);
     assert_eq!(Bytes(&[0x80]).varint(), None);
+}
+
+/// As an agent writes it that does not know when the last loss was.
+#[test]
+fn a_report_without_the_time_since_the_last_loss_is_read() {
+    let tcp = Peer {
+        protocol: Protocol::Tcp,
+        recent: RecentPeer {
+            lost: 2,
+            lost_in_row: 1,
+            answered_since: 3,
+            answered_seconds: 21,
+            ..well(Protocol::Tcp).recent
+        },
+        ..well(Protocol::Tcp)
+    };
+    let udp = Peer { flows: worst().flows, ..well(Protocol::Udp) };
+    for (peer, more) in [(tcp, 1), (udp, 2)] {
+        let mut bytes = written(&[(7, peer.clone())]);
+        let read_of = |bytes: &[u8]| {
+            let peer = read(bytes).unwrap().remove(0).1;
+            let flows = peer.flows.unwrap_or_default();
+            (peer.recent.answered_since, peer.recent.answered_seconds, flows.losing_count, flows.answered)
+        };
+        let flows = peer.flows.unwrap_or_default();
+        let (since, count) = (peer.recent.answered_since, flows.losing_count);
+        assert_eq!(read_of(&bytes), (since, peer.recent.answered_seconds, count, flows.answered));
+        // It is the last part of this object.
+        bytes.truncate(bytes.len() - more);
+        bytes[1] &= !ANSWERED;
+        assert_eq!(read_of(&bytes), (since, 0, count, 0));
+    }
 }
 
 #[test]

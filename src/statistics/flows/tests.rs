@@ -54,6 +54,7 @@ impl Played {
     /// Plays a second. `rate` is the loss rate of a flow at a second.
     fn second(&mut self, rate: impl Fn(u32, u8) -> f64) {
         let Self { links, halves, random, second, phase, lost } = self;
+        halves.set_second(crate::units::Nanos(u64::from(*second) * 1_000_000_000));
         let link = links.get(crate::peers::SlotId(0), halves).expect("a slot");
         lost.retain(|(at, flow, extra)| {
             let is_due = at + LOST_AFTER == *second;
@@ -254,4 +255,30 @@ fn a_flow_that_may_lose_has_evidence_before_it_is_said_to_lose() {
     newer[9] = FlowReading { probes: 2, lost: 2 };
     assert_eq!(Flows::new([newer, quiet]).evidence(), None, "no extra probe has tested it");
     assert_eq!(Flows::new([quiet; 2]).evidence(), None);
+}
+
+/// A verdict ends with 12 answers if the flow lost all, and with 26 if it lost half
+/// (`src/mesh/verdicts/quiet.rs`).
+#[test]
+fn the_answers_of_a_flow_that_loses_no_more_are_counted_with_their_time() {
+    const END: u32 = BEGIN + 90;
+    for (rate, within, least) in [(1.0, 14, 12), (0.5, 30, 26)] {
+        for seed in 0..100 {
+            let mut link = Played::new(seed);
+            for second in 0..END + within {
+                link.second(|second, flow| if flow == 5 && (BEGIN..END).contains(&second) { rate } else { 0.0 });
+                let (answered, seconds) = link.link().answered();
+                assert!(
+                    !(BEGIN..END).contains(&second) || answered < least,
+                    "{answered} answers while it loses {rate}"
+                );
+                assert!(answered == 0 || second < END || u32::from(seconds) <= second - BEGIN);
+            }
+            let (answered, seconds) = link.link().answered();
+            // Some flows that lost half are forgotten by then.
+            let is_losing = link.flows().losing()[5];
+            assert!(is_losing && answered >= least || !is_losing && rate < 1.0, "{answered} answers, seed {seed}");
+            assert!(rate < 1.0 || u32::from(seconds).abs_diff(within) <= LOST_AFTER, "{seconds} s");
+        }
+    }
 }
