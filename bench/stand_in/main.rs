@@ -70,6 +70,12 @@ const fn whole(number: f64) -> u64 {
     number as u64
 }
 
+/// Returns for how many seconds it has been known that a probe is lost that left at this time.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a window")]
+fn known_for(sent: f64, now: f64) -> u32 {
+    (now - sent - LOST_AFTER).clamp(1.0, WINDOW_MAX) as u32
+}
+
 fn now() -> f64 {
     SystemTime::UNIX_EPOCH.elapsed().map_or(0.0, |since| since.as_secs_f64())
 }
@@ -97,7 +103,7 @@ impl Mesh {
         let interval = if protocol == Protocol::Tcp { TCP_INTERVAL } else { 1.0 };
         let (mut sent, mut lost) = (0, 0);
         let (mut lost_in_row, mut answered_since, mut answered_before, mut there) = (0, 0, 0, 0);
-        let mut first_loss = None;
+        let (mut first_loss, mut last_loss) = (None, now);
         // The probes of the window, each with an outcome of its own.
         let first = whole(((now - window) / interval).ceil());
         let end = whole((now - LOST_AFTER) / interval);
@@ -112,7 +118,7 @@ impl Mesh {
                 }
                 (lost, lost_in_row, answered_since) = (lost + 1, lost_in_row + 1, 0);
                 there += u32::from(mixed(seed ^ 1).is_multiple_of(2));
-                first_loss = first_loss.or(Some(at));
+                (first_loss, last_loss) = (first_loss.or(Some(at)), at);
             } else {
                 answered_since += 1;
             }
@@ -120,7 +126,7 @@ impl Mesh {
         if lost == 0 {
             (answered_since, answered_before) = (0, 0);
         }
-        let is_udp = protocol == Protocol::Udp;
+        let (is_udp, is_tcp) = (protocol == Protocol::Udp, protocol == Protocol::Tcp);
         let rtt = 0.000_2 + (mixed((source.min(peer) as u64) << 32 | source.max(peer) as u64) % 800) as f64 / 1e6;
         let recent = RecentPeer {
             seconds: window,
@@ -130,6 +136,7 @@ impl Mesh {
             lost_in_row,
             answered_since,
             answered_before,
+            answered_seconds: if is_tcp && answered_since > 0 { known_for(last_loss, now) } else { 0 },
             lost_there: is_udp.then_some(there),
             lost_back: is_udp.then_some(lost - there),
             rtt_p50_seconds: Some(rtt),
