@@ -4,7 +4,7 @@
 //! A verdict ends if a judgement says that it is over: its links have answered for too long. If
 //! there is no such evidence, it ends only if two judgements in a row lack it. Evidence at the edge
 //! of a threshold is there in one judgement and not in the next. Its series would blink, and so
-//! would the alert. A fault that comes and goes would also blink, so a verdict that has ended and
+//! would the alert. A judgement without most reports does not count: nobody says that it is well. A fault that comes and goes would also blink, so a verdict that has ended and
 //! has begun again does not end before the recent windows show no loss any more. As they move on,
 //! they show less and less of what has ended, and at last too little to say that it is over. So no
 //! verdict begins whose losses are older than the end of another. In the same way, a size that
@@ -135,8 +135,12 @@ impl Table {
             }
         }
         let lacked = if found.are_links_back { 1 } else { LACKED };
-        for entry in self.entries.iter_mut().filter(|entry| entry.holds() && entry.lacked >= lacked) {
-            entry.end(now_unix_seconds);
+        for entry in self.entries.iter_mut().filter(|entry| entry.holds()) {
+            if found.is_partial {
+                entry.lacked = entry.lacked.saturating_sub(1);
+            } else if entry.lacked >= lacked {
+                entry.end(now_unix_seconds);
+            }
         }
         self.forget(now_unix_seconds);
     }
@@ -425,6 +429,18 @@ mod tests {
         assert_eq!(subjects(&table), ["b->c"], "it stays");
         table.judged(&found(&[hole("a", 4.0)]), at(5));
         assert_eq!(subjects(&table).len(), 2, "a hole that grows is named at once");
+    }
+
+    #[test]
+    fn judgements_without_most_reports_end_nothing() {
+        let mut table = Table::default();
+        assert_eq!(after(&mut table, 1..2, &[1]), [of("n1", true)]);
+        for round in 2..6 {
+            table.judged(&Judged { is_partial: true, are_links_back: true, ..found(&[]) }, at(round));
+        }
+        assert_eq!(after(&mut table, 6..7, &[]), [of("n1", true)], "the first one that counts");
+        table.judged(&Judged { is_partial: true, ..found(&[]) }, at(7));
+        assert_eq!(after(&mut table, 8..9, &[]), [of("n1", false)]);
     }
 
     #[test]

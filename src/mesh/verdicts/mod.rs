@@ -54,7 +54,7 @@ use serde::{Deserialize, Serialize};
 use tokio::task::yield_now;
 
 use crate::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::matrix::{Layer, Matrix};
+use crate::mesh::matrix::{Layer, Matrix, Presence};
 use crate::mesh::slices::at_once;
 use crate::report::{Method, Network};
 use answering::Answering;
@@ -272,6 +272,9 @@ pub struct Judged {
     pub ended: Vec<Verdict>,
     /// Whether links that lost all have come back. A verdict that is no longer found is over then.
     pub are_links_back: bool,
+    /// Whether the reports of half of the nodes and more are missing. What this judgement does not
+    /// find may hold all the same.
+    pub is_partial: bool,
 }
 
 /// Returns the verdicts, one line that sums them up, and the nodes whose evidence they left out.
@@ -358,7 +361,9 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
             verdict.id = id(verdict);
         }
     }
-    Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back() }
+    let missing = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Missing).count();
+    let is_partial = missing > 0 && missing * 2 >= matrix.node_count();
+    Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }
 }
 
 /// Adds the verdicts over the losses of a network or a protocol. If the pods' network loses for the

@@ -109,6 +109,17 @@ fn a_judgement_of_many_links_pauses_in_each_walk_over_them() {
 }
 
 #[test]
+fn a_judgement_without_half_of_the_reports_is_partial() {
+    let is_partial = |missing: &[&str]| {
+        let mesh = missing.iter().fold(full(&["a", "b", "c"], |_, _| 0), |mesh, node| mesh.missing(node));
+        judge_whole(&mesh.matrix).found.is_partial
+    };
+    assert!(!is_partial(&[]) && !is_partial(&["d"]) && !is_partial(&["d", "e"]));
+    assert!(is_partial(&["d", "e", "f"]));
+    assert!(!judge_whole(&Mesh::new().matrix).found.is_partial);
+}
+
+#[test]
 fn nodes_that_were_not_measured_are_not_well() {
     assert_eq!(Mesh::new().headline(), "nothing measured yet");
     assert_eq!(Mesh::new().row(&source("a", 0), &[]).headline(), "nothing measured yet");
