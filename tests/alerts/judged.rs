@@ -5,23 +5,31 @@
 //! Prometheus are divided by [`HASTE`](crate::prometheus::HASTE), and those of the judges are not.
 //! How long it takes until an alert fires is printed, and decides nothing.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
-use crate::common::process::Process;
+use crate::common::process::{Process, replace};
 use crate::common::until::until_within;
 use crate::faults::Faults;
-use crate::mesh::Mesh;
+use crate::mesh::{Mesh, Node};
 use crate::prometheus::{Alert, Histograms, PORT, Prometheus};
-use crate::{PATIENCE, agent, agents, every_tenth};
+use crate::{PATIENCE, agent, every_tenth};
 
 const TWELVE: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
 /// Judgements of every judge after which an alert would have fired: more than the recent window of
 /// a minute.
 const ENOUGH: f64 = 8.0;
 
+/// Returns the label `instance` of a node's agent.
+fn instance(node: &Node) -> String {
+    format!("{}:{PORT}", node.ipv4())
+}
+
 /// A mesh with its agents and a Prometheus. Three agents judge.
 struct Judged<'a> {
     mesh: &'a Mesh,
+    /// The file from which every agent reads its peers.
+    peers: PathBuf,
     agents: Vec<Process>,
     prometheus: Prometheus<'a>,
 }
@@ -33,14 +41,21 @@ impl<'a> Judged<'a> {
 
     fn with(mesh: &'a Mesh, histograms: Histograms) -> Self {
         mesh.hub.ip("link set lo up\naddress add 198.18.0.1/24 dev bridge\n");
-        let agents = agents(mesh);
-        let targets: Vec<String> = mesh.nodes.iter().map(|node| format!("{}:{PORT}", node.ipv4())).collect();
+        let peers = mesh.peers_file(|node| vec![node.ipv4()]);
+        let agents = mesh.nodes.iter().map(|node| agent(node, &peers)).collect();
+        let targets: Vec<String> = mesh.nodes.iter().map(instance).collect();
         let prometheus = Prometheus::start(&mesh.hub, &targets, histograms);
-        until_within(PATIENCE, "three agents judge", || {
-            let judges = prometheus.query("count(kube_canary_judgement_age_seconds < 90)");
-            if judges == [3.0] { Ok(()) } else { Err(format!("{judges:?}")) }
+        let judged = Self { mesh, peers, agents, prometheus };
+        judged.waits_for("three agents judge", 3, "kube_canary_judgement_age_seconds < 90");
+        judged
+    }
+
+    /// Waits until a query has so many samples.
+    fn waits_for(&self, what: &str, count: usize, query: &str) {
+        until_within(PATIENCE, what, || {
+            let samples = self.prometheus.query(query);
+            if samples.len() == count { Ok(()) } else { Err(format!("{samples:?}")) }
         });
-        Self { mesh, agents, prometheus }
     }
 
     /// Asserts that this alert fires, and that no other one about a cause has fired before.
@@ -173,15 +188,37 @@ fn one_lost_probe_of_each_node_and_a_rollout_are_no_alert() {
     let mut judged = Judged::new(&mesh);
     let _faults: Vec<Faults<'_>> =
         TWELVE[..6].iter().map(|node| one_of(&mesh, node, &TWELVE[..6], 1_000_000)).collect();
-    let peers = mesh.peers_file(|node| vec![node.ipv4()]);
     for place in 0..judged.agents.len() {
         let node = &judged.mesh.nodes[place];
         let old = &mut judged.agents[place];
         old.signal(libc::SIGTERM);
         old.end();
-        let mut new = agent(node, &peers);
+        let mut new = agent(node, &judged.peers);
         new.wait_for_log("IPv4 SOCK_DGRAM, IPv6 SOCK_DGRAM");
         judged.agents[place] = new;
     }
+    judged.stays_calm();
+}
+
+/// A list of peers in a file has no state of its own for a node that is leaving. So the agent ends
+/// while it is listed, then the list drops the node, and then the node is shut down.
+#[test]
+fn the_drain_of_a_node_whose_agent_judges_is_no_alert() {
+    let mesh = Mesh::of(&TWELVE[..6]);
+    let mut judged = Judged::new(&mesh);
+    let is_judge = |node: &Node| {
+        let age = format!("kube_canary_judgement_age_seconds{{instance=\"{}\"}} < 90", instance(node));
+        !judged.prometheus.query(&age).is_empty()
+    };
+    let place = mesh.nodes.iter().position(is_judge).expect("three agents judge");
+    let leaving = &mesh.nodes[place];
+    judged.agents[place].signal(libc::SIGTERM);
+    assert!(judged.agents[place].end().success(), "{}", judged.agents[place].log());
+    let others = format!("instance!=\"{}\"", instance(leaving));
+    judged.waits_for("another agent judges", 3, &format!("kube_canary_judgement_age_seconds{{{others}}} < 90"));
+    let rest = mesh.nodes.iter().filter(|node| node.name != leaving.name).map(|node| node.line(&node.ipv4()));
+    replace(&judged.peers, &rest.collect::<String>());
+    judged.waits_for("no agent lists the node", 5, &format!("sum by (instance) (kube_canary_peers{{{others}}}) == 4"));
+    leaving.namespace.ip("link set eth0 down\n");
     judged.stays_calm();
 }

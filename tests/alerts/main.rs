@@ -49,11 +49,6 @@ fn agent(node: &Node, peers: &Path) -> Process {
     Process::start(&mut command, Path::new(DIRECTORY))
 }
 
-fn agents(mesh: &Mesh) -> Vec<Process> {
-    let peers = mesh.peers_file(|node| vec![node.ipv4()]);
-    mesh.nodes.iter().map(|node| agent(node, &peers)).collect()
-}
-
 /// Drops every tenth request from each other node to this one, and every tenth reply.
 fn every_tenth<'a>(mesh: &'a Mesh, node: &str) -> Faults<'a> {
     let others = mesh.nodes.iter().filter(|other| other.name != node);
