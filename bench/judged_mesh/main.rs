@@ -4,8 +4,8 @@
 //! PEERS nodes. It adds a FAULT: `none`, `nodes`, `mesh`, `paths`, `zone`, `partition` or `domain`.
 //! The fault `domain` is one of 200 failure domains, which no other fault has. The program judges
 //! the reports 9 times and prints a CSV line: nodes, peers, fault, verdicts, median CPU time in
-//! microseconds, that of the longest slice, the most bytes allocated while judging, allocations, and
-//! bytes per cell.
+//! microseconds, that of the longest slice, the most bytes allocated while judging, allocations,
+//! and bytes per cell.
 
 #[path = "../counted_allocations/counting.rs"]
 mod counting;

@@ -3,10 +3,10 @@
 //!
 //! PEERS_FILE is that of the real agents, with a line `NODE=ADDRESS@ZONE` for each node. The
 //! program listens at the addresses of all nodes but those that are NAMEd, which are real agents.
-//! In a rollout each node gets another address, so it also listens there: the second octet is larger
-//! by 64. It answers a request for a report with what an agent of that node would have measured of the
-//! peers that its selection gives it, by METHODS: `icmp`, or `icmp,udp,tcp`. All other requests get
-//! the status 404.
+//! In a rollout each node gets another address, so it also listens there: the second octet is
+//! larger by 64. It answers a request for a report with what an agent of that node would have
+//! measured of the peers that its selection gives it, by METHODS: `icmp`, or `icmp,udp,tcp`. All
+//! other requests get the status 404.
 //!
 //! FAULTS_FILE is read once a second. Each of its lines, `NODE RATE`, is a node that loses this
 //! share of the packets from and to it as long as the line is there. Each second, the program
