@@ -253,10 +253,12 @@ def forged_replies(m, seconds):
     return figures | {"received": received, "result": result}
 
 
+# Eight liars and 16 agents. In a mesh of more than 24 members an agent collects at most once in 15
+# s, so it would refuse the readers of this command (src/mesh/routes.rs).
 NOT_AGENTS = "mnopqrst"
 
 
-@attack(ALL, names=AGENTS.replace(NOT_AGENTS, "01234567"), liars=NOT_AGENTS,
+@attack(ALL, names=AGENTS.replace(NOT_AGENTS, "0123"), liars=NOT_AGENTS,
         lies={"/api/v1/": {"piece": "HTTP/1.1 102 Processing\r\n\r\n", "times": -1}},
         flags={"a": ["--network", "pod,node"]})
 def endless_1xx(m, seconds):
