@@ -98,20 +98,23 @@ impl Mesh {
     /// Returns what a node has measured of a peer. The recent window of each node begins at another
     /// moment, and has 30 to 60 s.
     fn peer(&self, source: usize, peer: usize, protocol: Protocol, now: f64) -> Peer<'static> {
-        let phase = mixed(source as u64) % 30_000;
-        let window = 30.0 + (now + phase as f64 / 1_000.0) % 30.0;
+        let begun = mixed(source as u64) % 30_000;
+        let window = 30.0 + (now + begun as f64 / 1_000.0) % 30.0;
         let interval = if protocol == Protocol::Tcp { TCP_INTERVAL } else { 1.0 };
         let (mut sent, mut lost) = (0, 0);
         let (mut lost_in_row, mut answered_since, mut answered_before, mut there) = (0, 0, 0, 0);
         let (mut first_loss, mut last_loss) = (None, now);
+        // The links' probes are spread over the interval.
+        let link = mixed((source as u64) << 32 | (peer as u64) << 8 | protocol as u64);
+        let phase = (link >> 11) as f64 / (1_u64 << 53) as f64;
         // The probes of the window, each with an outcome of its own.
-        let first = whole(((now - window) / interval).ceil());
-        let end = whole((now - LOST_AFTER) / interval);
+        let first = whole(((now - window) / interval - phase).ceil());
+        let end = whole((now - LOST_AFTER) / interval - phase);
         for probe in first..=end {
             sent += 1;
             let seed = (source as u64) << 40 ^ (peer as u64) << 20 ^ (protocol as u64) << 60 ^ probe;
             let drawn = (mixed(seed) >> 11) as f64 / (1_u64 << 53) as f64;
-            let at = probe as f64 * interval;
+            let at = (probe as f64 + phase) * interval;
             if drawn < self.rate(source, peer, at) {
                 if answered_since > 0 {
                     (answered_before, lost_in_row) = (answered_since, 0);

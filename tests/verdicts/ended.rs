@@ -202,6 +202,29 @@ fn a_fault_that_goes_on_is_not_over() {
     }
 }
 
+/// A fault of all protocols is not one of some of them while handshakes, which are rare, have hardly
+/// begun to be lost.
+#[test]
+fn a_fault_that_begins_is_of_all_protocols() {
+    let mut random = Random(seed(11_000_000));
+    let (mut named, mut partial) = (0, 0);
+    for (of, rate) in
+        [Lossy::Node, Lossy::All, Lossy::Link].into_iter().flat_map(|of| [0.1, 0.3, 1.0].map(|it| (of, it)))
+    {
+        for age in (3..30).step_by(2) {
+            for _ in 0..6 {
+                let fault = Fault { of, by: None, rate, begins: -age, ends: 1 };
+                let (found, _) = judged(&mut random, SMALL, &fault);
+                let mut of_the_network = found.verdicts.iter().filter(|it| is_of_the_network(it)).peekable();
+                named += usize::from(of_the_network.peek().is_some());
+                partial += usize::from(of_the_network.any(|it| it.protocol.is_some()));
+            }
+        }
+    }
+    say!("{named} judgements name a fault that has begun within 30 s, and {partial} of some protocols");
+    assert!(named > 400 && partial * 50 <= named, "{named} name it, {partial} by some protocols");
+}
+
 fn is_of_the_network(verdict: &Verdict) -> bool {
     verdict.kind < Kind::AgentStarved
 }
