@@ -46,9 +46,8 @@ struct Node {
     peers: Vec<usize>,
 }
 
-/// A node that loses this share of all packets from and to it, from `since` to `until`.
+/// A time from `since` to `until` in which a node loses this share of all packets from and to it.
 struct Fault {
-    node: usize,
     rate: f64,
     since: f64,
     until: f64,
@@ -58,8 +57,8 @@ struct Mesh {
     nodes: Vec<Node>,
     by_name: HashMap<String, usize>,
     protocols: Vec<Protocol>,
-    /// The faults of nodes. One that has ended stays as long as windows can show it.
-    faults: RefCell<Vec<Fault>>,
+    /// The faults of each node. One that has ended stays as long as windows can show it.
+    faults: RefCell<HashMap<usize, Vec<Fault>>>,
     reports: Cell<u64>,
     bytes: Cell<u64>,
 }
@@ -91,8 +90,8 @@ impl Mesh {
     /// Returns what share is lost of a probe between two nodes.
     fn rate(&self, a: usize, b: usize, sent: f64) -> f64 {
         let faults = self.faults.borrow();
-        let of_it = faults.iter().filter(|it| [a, b].contains(&it.node) && (it.since..it.until).contains(&sent));
-        of_it.map(|it| it.rate).fold(BACKGROUND, f64::max)
+        let of_both = [a, b].into_iter().filter_map(|node| faults.get(&node)).flatten();
+        of_both.filter(|it| (it.since..it.until).contains(&sent)).map(|it| it.rate).fold(BACKGROUND, f64::max)
     }
 
     /// Returns what a node has measured of a peer. The recent window of each node begins at another
@@ -211,13 +210,17 @@ impl Mesh {
             Some((*self.by_name.get(node)?, rate.trim().parse::<f64>().ok()?))
         });
         let (named, now): (HashMap<usize, f64>, f64) = (named.collect(), now());
-        for fault in faults.iter_mut().filter(|it| it.until > now && named.get(&it.node) != Some(&it.rate)) {
-            fault.until = now;
+        for (node, of_node) in faults.iter_mut() {
+            for fault in of_node.iter_mut().filter(|it| it.until > now && named.get(node) != Some(&it.rate)) {
+                fault.until = now;
+            }
+            of_node.retain(|fault| fault.until > now - WINDOW_MAX);
         }
-        faults.retain(|fault| fault.until > now - WINDOW_MAX);
+        faults.retain(|_, of_node| !of_node.is_empty());
         for (node, rate) in named {
-            if !faults.iter().any(|it| it.node == node && it.until > now) {
-                faults.push(Fault { node, rate, since: now, until: f64::INFINITY });
+            let of_node = faults.entry(node).or_default();
+            if !of_node.iter().any(|it| it.until > now) {
+                of_node.push(Fault { rate, since: now, until: f64::INFINITY });
             }
         }
     }
