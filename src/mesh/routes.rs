@@ -13,7 +13,7 @@
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -61,6 +61,9 @@ struct Mesh {
     turn: Arc<Semaphore>,
     /// When the pause after the last turn ends. `None` before the first turn.
     pause_until: Mutex<Option<Instant>>,
+    /// When all reports of a large mesh may next be collected for a reader. `None` before the first
+    /// time.
+    next_whole: Mutex<Option<Instant>>,
     /// One permit for each request that may wait for a turn.
     waiting: Semaphore,
     judged: Mutex<Option<Judged>>,
@@ -115,7 +118,7 @@ impl MeshRoutes {
     /// domains. With `judge`, the agent judges the mesh if its rank requires it.
     pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>, judge: Option<JudgeTimes>) -> Self {
         let (turn, waiting) = (Arc::new(Semaphore::new(1)), Semaphore::new(COLLECTION_WAITERS_MAX));
-        let (judged, pause_until) = (Mutex::new(None), Mutex::new(None));
+        let (judged, pause_until, next_whole) = (Mutex::new(None), Mutex::new(None), Mutex::new(None));
         Self(Arc::new(Mesh {
             judges: judge.map(|times| Arc::new(Judges::new(Arc::clone(&app.view), port, times))),
             app,
@@ -123,6 +126,7 @@ impl MeshRoutes {
             times,
             turn,
             pause_until,
+            next_whole,
             waiting,
             judged,
             silent: Mutex::default(),
@@ -177,7 +181,14 @@ impl Mesh {
     /// Answers `/api/v1/mesh`, with each report on a line of its own. If nodes are named, it has
     /// theirs alone, beside this agent's.
     async fn rows(self: Arc<Self>, nodes: Option<Vec<String>>) -> Reply {
+        let is_whole = nodes.is_none() && self.is_large();
+        if is_whole && self.lock_next_whole().is_some_and(|next| Instant::now() < next) {
+            return Reply::text(503, "all reports of a mesh this large are collected once a minute; try again\n");
+        }
         let Some(turn) = self.turn().await else { return busy() };
+        if is_whole {
+            *self.lock_next_whole() = Some(turn.begun + self.times.large_whole);
+        }
         let (rows, reader) = (FrameWriter::default(), self.times.reader);
         let out = rows.clone();
         let writer = async move {
@@ -309,6 +320,10 @@ impl Mesh {
         }
         let (begun, worked) = (Instant::now(), Cell::default());
         Some(Turn { mesh: Arc::clone(self), begun, worked, _permit: permit })
+    }
+
+    fn lock_next_whole(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.next_whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the mesh is too large for frequent collections.

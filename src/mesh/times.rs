@@ -25,6 +25,9 @@ pub struct Times {
     /// Least time from the beginning of one collection of a large mesh to that of the next, as its
     /// judges have it. So readers, however many, cost another agent less than the judges do.
     pub large: Duration,
+    /// The same between two collections of all reports of a large mesh. Readers that repeat them
+    /// cost the others next to nothing, and those of named nodes are not delayed.
+    pub large_whole: Duration,
     /// How long this agent's own verdicts are reused. Where judges answer, it computes none.
     pub verdicts: Duration,
 }
@@ -36,6 +39,7 @@ const AGENT: Times = Times {
     wait: Duration::from_secs(8),
     reader: Duration::from_secs(5),
     large: Duration::from_secs(15),
+    large_whole: Duration::from_mins(1),
     verdicts: Duration::from_secs(15),
 };
 

@@ -139,6 +139,7 @@ pub fn unhurried() -> Times {
         wait: long,
         reader: long,
         large: Duration::ZERO,
+        large_whole: Duration::ZERO,
         verdicts: long,
     }
 }

@@ -177,3 +177,19 @@ fn a_large_mesh_is_collected_for_readers_once_in_a_while_however_many_ask() {
         }
     }
 }
+
+#[test]
+fn all_reports_of_a_large_mesh_are_collected_once_in_a_while_and_those_of_named_nodes_meanwhile() {
+    let times = Times { large_whole: Duration::from_mins(10), ..unhurried() };
+    for (others, again) in [(23, 200), (24, 503)] {
+        let closed = Closed::new();
+        let peers = (0..others).map(|n| spec(&format!("p{n}"), closed.port)).collect();
+        let mesh = Mesh::with_times(&[], peers, times);
+        let status = |path: &str| get(mesh.address(), path).expect("an answer").status;
+        assert_eq!(status("/api/v1/mesh"), 200);
+        for _ in 0..3 {
+            assert_eq!(status("/api/v1/mesh"), again, "{others} others");
+            assert_eq!(status("/api/v1/mesh/p1,p2"), 200, "{others} others");
+        }
+    }
+}
