@@ -272,8 +272,8 @@ pub struct Judged {
     pub ended: Vec<Verdict>,
     /// Whether links that lost all have come back. A verdict that is no longer found is over then.
     pub are_links_back: bool,
-    /// Whether the reports of half of the nodes and more are missing. What this judgement does not
-    /// find may hold all the same.
+    /// Whether the reports of half of the nodes and more are missing, and no verdict over the network
+    /// explains that. What this judgement does not find may hold all the same.
     pub is_partial: bool,
 }
 
@@ -362,7 +362,8 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
         }
     }
     let missing = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Missing).count();
-    let is_partial = missing > 0 && missing * 2 >= matrix.node_count();
+    let is_explained = verdicts.iter().any(|verdict| verdict.kind < Kind::AgentStarved);
+    let is_partial = missing > 0 && missing * 2 >= matrix.node_count() && !is_explained;
     Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }
 }
 

@@ -116,6 +116,10 @@ fn a_judgement_without_half_of_the_reports_is_partial() {
     };
     assert!(!is_partial(&[]) && !is_partial(&["d"]) && !is_partial(&["d", "e"]));
     assert!(is_partial(&["d", "e", "f"]));
+    let lossy = full(&["a", "b", "c"], |_, to| if to == "c" { 20 } else { 0 });
+    let lossy = ["d", "e", "f"].iter().fold(lossy, |mesh, node| mesh.missing(node));
+    let found = judge_whole(&lossy.matrix).found;
+    assert!(!found.is_partial && found.verdicts[0].kind < Kind::AgentStarved, "{:?}", found.verdicts);
     assert!(!judge_whole(&Mesh::new().matrix).found.is_partial);
 }
 
