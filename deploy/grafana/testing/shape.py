@@ -12,8 +12,8 @@ def faults(dashboard):
     if dashboard["schemaVersion"] != 39:
         yield f"schemaVersion {dashboard['schemaVersion']}: 39 is what Grafana 10.3 to 11 read without a migration"
     names = [variable["name"] for variable in dashboard["templating"]["list"]]
-    if names[:2] != ["datasource", "job"]:
-        yield "the variables datasource and job come first"
+    if names[:3] != ["datasource", "cluster", "job"]:
+        yield "the variables datasource, cluster and job come first"
     panels = list(queries.panels(dashboard))
     ids = [panel["id"] for panel in panels]
     if len(ids) != len(set(ids)):
