@@ -17,6 +17,21 @@ SAFE_SYSCTLS = {"kernel.shm_rmid_forced", "net.ipv4.ip_local_port_range", "net.i
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 AUTOPILOT_CAPABILITIES = {"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "NET_RAW",
                           "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT", "SYS_PTRACE"}
+# What keeps the proxies of service meshes out: of Istio's sidecars and of its ambient mode, and of
+# Linkerd.
+# - https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/
+# - https://istio.io/latest/docs/ambient/usage/add-workloads/
+# - https://linkerd.io/2/features/proxy-injection/
+UNMESHED_LABELS = {"sidecar.istio.io/inject": "false", "istio.io/dataplane-mode": "none"}
+UNMESHED_ANNOTATIONS = {"linkerd.io/inject": "disabled"}
+
+
+def meshed(template):
+    """The labels and annotations that a pod, or the template of one, lacks to stay without a proxy."""
+    metadata = template["metadata"]
+    lacking = UNMESHED_LABELS.items() - metadata.get("labels", {}).items()
+    lacking |= UNMESHED_ANNOTATIONS.items() - metadata.get("annotations", {}).items()
+    return sorted(name for name, _ in lacking)
 
 
 def containers(pod):

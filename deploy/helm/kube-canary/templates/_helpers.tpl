@@ -30,6 +30,16 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{/* Keep the proxy of a service mesh out of a pod, and out of its way: it would answer for the network. */}}
+{{- define "kube-canary.unmeshed.labels" -}}
+sidecar.istio.io/inject: "false"
+istio.io/dataplane-mode: none
+{{- end -}}
+
+{{- define "kube-canary.unmeshed.annotations" -}}
+linkerd.io/inject: disabled
+{{- end -}}
+
 {{- define "kube-canary.image" -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
