@@ -9,6 +9,7 @@ mod open;
 
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, RwLock};
 
 use tokio::sync::{Notify, mpsc};
@@ -30,6 +31,7 @@ use crate::prober::udp::trace::Reason;
 use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
 use crate::statistics::{FlowWay, MtuReading, Statistics};
+use crate::sys::lacks::Lack;
 use crate::sys::stop::Stop;
 use crate::sys::{clock, ntp, priority, settle};
 use crate::units::Nanos;
@@ -97,6 +99,8 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
 /// [`RunError`], if the agent cannot start.
 pub fn run(settings: &RunSettings) -> Result<(), RunError> {
     logging::start(settings.log_level, settings.log_format);
+    // tokio makes such a pair for signals, and panics if the kernel refuses it.
+    drop(UnixStream::pair().map_err(system("make a socket pair for signals"))?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -523,7 +527,7 @@ fn pod_addresses(settings: &RunSettings) -> Vec<IpAddr> {
     if own.is_empty() {
         match if_addrs::get_if_addrs() {
             Ok(interfaces) => own.extend(interfaces.iter().map(if_addrs::Interface::ip)),
-            Err(error) => log::warn!("cannot list the interfaces' addresses: {error}; give them with --pod-addresses"),
+            Err(error) => Lack::Netlink.log(&error),
         }
     }
     own

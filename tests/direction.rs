@@ -22,7 +22,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     ),
     ("peers", &["discovery", "method", "peers", "units", "limits", "sys::region", "sys::text"]),
     // `splitmix` is the tests' own.
-    ("prober", &["peers", "prober", "units", "limits", "splitmix", "sys::clock", "sys::region"]),
+    ("prober", &["peers", "prober", "units", "limits", "splitmix", "sys::clock", "sys::lacks", "sys::region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "sys::clock", "sys::proc", "sys::region"]),
     (
         "exposition",
@@ -62,7 +62,10 @@ const STAGES: [(&str, &[&str]); 14] = [
             "sys::text",
         ],
     ),
-    ("http", &["http", "limits", "splitmix", "units", "sys::priority", "sys::descriptors", "sys::region"]),
+    (
+        "http",
+        &["http", "limits", "splitmix", "units", "sys::priority", "sys::descriptors", "sys::lacks", "sys::region"],
+    ),
     ("allocator", &["allocator", "limits", "units", "sys::region"]),
     (
         "footprint",

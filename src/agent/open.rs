@@ -63,8 +63,11 @@ fn udp_prober(
         port,
         flows: settings.flows,
     };
-    let prober = Box::new(udp::UdpProber::new(sockets, MonotonicClock, &probing));
-    Ok((prober, explorer(&probing)))
+    let mut explorer = explorer(&probing);
+    if !sockets.abilities().errors {
+        explorer.tracer.stop();
+    }
+    Ok((Box::new(udp::UdpProber::new(sockets, MonotonicClock, &probing)), explorer))
 }
 
 #[inline(never)]

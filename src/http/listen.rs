@@ -13,6 +13,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::ServeError;
 use crate::limits::FRAME_BYTES;
+use crate::sys::lacks::{Lack, is_family_absent};
 
 /// Connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 128;
@@ -28,7 +29,7 @@ const _: () = assert!(3 * FRAME_BYTES <= SEND_BYTES, "a third of a send buffer t
 /// becomes the IPv4 wildcard.
 pub(super) fn open(listen: SocketAddr) -> Result<TcpListener, ServeError> {
     match open_exactly(listen) {
-        Err(error) if is_wildcard_v6(listen) && lacks_ipv6(&error) => {
+        Err(_) if is_wildcard_v6(listen) && is_family_absent(true) => {
             let fallback = SocketAddr::from((Ipv4Addr::UNSPECIFIED, listen.port()));
             open_exactly(fallback).map_err(|source| explain(fallback, source))
         }
@@ -43,12 +44,12 @@ fn open_exactly(listen: SocketAddr) -> io::Result<TcpListener> {
         socket.set_only_v6(!is_wildcard_v6(listen))?;
     }
     // A restarted agent must not wait until the connections of the previous one leave TIME_WAIT.
-    socket.set_reuse_address(true)?;
-    socket.set_send_buffer_size(SEND_BYTES)?;
-    socket.set_recv_buffer_size(RECEIVE_BYTES)?;
+    Lack::PortReuse.tolerate(&socket.set_reuse_address(true));
+    Lack::Buffers.tolerate(&socket.set_send_buffer_size(SEND_BYTES));
+    Lack::Buffers.tolerate(&socket.set_recv_buffer_size(RECEIVE_BYTES));
     // A frame is written as a whole. Holding back its tail for an acknowledgement only delays the
     // scrape.
-    socket.set_tcp_nodelay(true)?;
+    Lack::NoDelay.tolerate(&socket.set_tcp_nodelay(true));
     socket.set_nonblocking(true)?;
     socket.bind(&listen.into())?;
     socket.listen(BACKLOG)?;
@@ -59,15 +60,11 @@ fn is_wildcard_v6(listen: SocketAddr) -> bool {
     listen.is_ipv6() && listen.ip().is_unspecified()
 }
 
-fn lacks_ipv6(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL))
-}
-
 fn explain(listen: SocketAddr, source: io::Error) -> ServeError {
-    if source.kind() == io::ErrorKind::AddrInUse {
-        ServeError::AddressInUse { listen }
-    } else {
-        ServeError::Listen { listen, source }
+    match source.kind() {
+        io::ErrorKind::AddrInUse => ServeError::AddressInUse { listen },
+        io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied => ServeError::Listen { listen, source },
+        _ => ServeError::Socket { listen, source },
     }
 }
 
@@ -78,11 +75,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_missing_family_falls_back_to_ipv4() {
-        assert!(lacks_ipv6(&io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
-        assert!(lacks_ipv6(&io::Error::from_raw_os_error(libc::EADDRNOTAVAIL)));
-        assert!(!lacks_ipv6(&io::Error::from_raw_os_error(libc::EADDRINUSE)));
-        assert!(!lacks_ipv6(&io::Error::from_raw_os_error(libc::EACCES)));
+    fn error_that_no_address_mends_asks_for_no_other_address() {
+        let listen = "0.0.0.0:9877".parse().expect("an address");
+        let text = |error| explain(listen, io::Error::from_raw_os_error(error)).to_string();
+        for error in [libc::EADDRINUSE, libc::EADDRNOTAVAIL, libc::EACCES] {
+            assert!(text(error).contains("with --listen"), "{}", text(error));
+        }
+        for error in [libc::EAFNOSUPPORT, libc::ENOPROTOOPT, libc::ENOSYS] {
+            assert!(!text(error).contains("with --listen"), "{}", text(error));
+        }
     }
 
     #[test]

@@ -46,9 +46,17 @@ pub enum ServeError {
         /// The address that was requested.
         listen: SocketAddr,
     },
-    /// The listening socket cannot be opened.
-    #[error("cannot listen on {listen}: {source}; choose an address of this host with --listen")]
+    /// The address is not of this host, or not permitted.
+    #[error("cannot listen on {listen}: {source}; choose an address of this host, and a permitted port, with --listen")]
     Listen {
+        /// The address that was requested.
+        listen: SocketAddr,
+        /// The kernel's error.
+        source: io::Error,
+    },
+    /// The kernel lacks what the listening socket needs, whatever its address.
+    #[error("cannot open the socket for HTTP at {listen}: {source}")]
+    Socket {
         /// The address that was requested.
         listen: SocketAddr,
         /// The kernel's error.
@@ -236,9 +244,9 @@ impl Server {
     /// host has no IPv6.
     ///
     /// # Errors
-    /// [`ServeError::AddressInUse`] and [`ServeError::Listen`].
+    /// [`ServeError::AddressInUse`], [`ServeError::Listen`] and [`ServeError::Socket`].
     pub fn bind(listen: SocketAddr) -> Result<Bound, ServeError> {
-        let failed = |source| ServeError::Listen { listen, source };
+        let failed = |source| ServeError::Socket { listen, source };
         let listener = listen::open(listen)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Bound { listener, address, stats: Arc::default(), hosts: None })

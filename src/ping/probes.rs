@@ -30,6 +30,13 @@ impl Wires {
             UdpSockets::open(SocketAddr::new(address, 0), &Sources::default(), udp.flows, &MonotonicClock)
         };
         let sockets = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
+        if udp.trace && !sockets.abilities().errors {
+            let error = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+            return Err(PingError::System {
+                operation: "trace paths, because this kernel reports no ICMP errors",
+                error,
+            });
+        }
         Ok(Self::Udp(sockets, udp))
     }
 }

@@ -5,7 +5,8 @@
 //! timestamps.
 //!
 //! The structures are the kernel's own of a 64-bit system, because the libcs disagree on them.
-//! musl's `sendmmsg` is a loop of `sendmsg`, so the system calls are made directly.
+//! musl's `sendmmsg` is a loop of `sendmsg`, so the system calls are made directly. A sandbox may
+//! lack both batched calls. Then each packet costs a call of `sendmsg(2)` or `recvmsg(2)`.
 #![expect(unsafe_code, reason = "system calls without a safe wrapper")]
 
 use std::array::from_fn;
@@ -14,9 +15,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
+use std::sync::OnceLock;
 
 use super::Outgoing;
 use super::control::{STAMP_BYTES, words};
+use crate::sys::lacks::Lack;
 use crate::sys::region::{Table, Zero};
 use crate::units::Nanos;
 
@@ -94,7 +97,8 @@ const _: () = assert!(V4 as c_int == libc::AF_INET && V6 as c_int == libc::AF_IN
 /// follows it on the error queue is cut off.
 pub const STAMP_WORDS: usize = words([STAMP_BYTES]);
 
-/// `struct mmsghdr`. It borrows all memory that the kernel reads or writes.
+/// `struct mmsghdr`, which begins with a `struct msghdr`. It borrows all memory that the kernel
+/// reads or writes.
 #[repr(C)]
 struct Header<'a, P, C> {
     name: Option<&'a mut Name>,
@@ -118,29 +122,75 @@ impl<P, C> Header<'_, P, C> {
 
 /// `struct iovec`. Its type decides the call, so that only writable memory is written.
 trait Part {
-    const CALL: c_long;
+    /// The call for many packets.
+    const BATCHED: c_long;
+    /// The call for one packet.
+    const SINGLE: c_long;
+    /// Whether the kernel has the call for many packets, once it was tried.
+    fn has_batches() -> &'static OnceLock<bool>;
 }
 
 impl Part for IoSlice<'_> {
-    const CALL: c_long = libc::SYS_sendmmsg;
+    const BATCHED: c_long = libc::SYS_sendmmsg;
+    const SINGLE: c_long = libc::SYS_sendmsg;
+
+    fn has_batches() -> &'static OnceLock<bool> {
+        static HAS_BATCHES: OnceLock<bool> = OnceLock::new();
+        &HAS_BATCHES
+    }
 }
 
 impl Part for IoSliceMut<'_> {
-    const CALL: c_long = libc::SYS_recvmmsg;
+    const BATCHED: c_long = libc::SYS_recvmmsg;
+    const SINGLE: c_long = libc::SYS_recvmsg;
+
+    fn has_batches() -> &'static OnceLock<bool> {
+        static HAS_BATCHES: OnceLock<bool> = OnceLock::new();
+        &HAS_BATCHES
+    }
 }
 
 /// Passes on as many packets as is possible without waiting. Returns their number.
 ///
 /// `C` is made of integers only: words, or nothing.
 fn transfer<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], flags: c_int) -> io::Result<usize> {
+    // An empty call transfers nothing. Only a kernel without the call refuses it for these reasons:
+    // for a packet, a firewall returns EPERM too.
+    let has_batches = P::has_batches().get_or_init(|| match batched::<P, C>(fd, &mut [], 0) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
+            Lack::Batches.log(&error);
+            false
+        }
+        _ => true,
+    });
+    if *has_batches { batched(fd, headers, flags) } else { one_by_one(fd, headers, flags) }
+}
+
+fn batched<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], flags: c_int) -> io::Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT;
     let no_timeout = ptr::null::<libc::timespec>();
     // SAFETY: the headers borrow for the call whatever they point to, and say its size. The kernel
     // writes to the headers, and to names, control blocks and parts that it received into. These
     // are borrowed mutably, and any bytes are a value of each.
     let done =
-        unsafe { libc::syscall(P::CALL, fd.as_raw_fd(), headers.as_mut_ptr(), headers.len(), flags, no_timeout) };
+        unsafe { libc::syscall(P::BATCHED, fd.as_raw_fd(), headers.as_mut_ptr(), headers.len(), flags, no_timeout) };
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
+}
+
+/// Does the same with a call for each packet. An error is that of the first packet; after that, it
+/// only ends the batch, as it does in the kernel.
+fn one_by_one<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], flags: c_int) -> io::Result<usize> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    for (done, header) in headers.iter_mut().enumerate() {
+        // SAFETY: as above. The header begins with the `struct msghdr` that the call uses.
+        let bytes = unsafe { libc::syscall(P::SINGLE, fd.as_raw_fd(), &raw mut *header, flags) };
+        match u32::try_from(bytes) {
+            Ok(bytes) => header.bytes = bytes,
+            Err(_) if done > 0 => return Ok(done),
+            Err(_) => return Err(io::Error::last_os_error()),
+        }
+    }
+    Ok(headers.len())
 }
 
 /// A packet to send, by any kind of socket.
@@ -392,7 +442,7 @@ mod tests {
         let (a, b) = pair();
         let [here, there] = [&a, &b].map(|socket| socket.as_fd().try_clone_to_owned().unwrap());
         for socket in [&here, &there] {
-            enable_timestamps(socket).unwrap();
+            assert!(enable_timestamps(socket));
         }
         for i in 0..PACKETS {
             a.send(&[i; 5]).unwrap();
@@ -407,6 +457,38 @@ mod tests {
             }
             assert!(departed.ends_with(arrived), "behind its headers");
         }
+    }
+
+    #[test]
+    fn packets_sent_and_read_one_by_one_are_those_of_a_batch() {
+        let (a, b) = pair();
+        let bytes = [[1; 3], [2; 3], [3; 3]];
+        let mut parts = bytes.each_ref().map(|bytes| IoSlice::new(bytes));
+        let mut headers = parts.each_mut().map(|part| {
+            let mut header = Header::<_, ()>::empty();
+            (header.part, header.parts) = (Some(part), 1);
+            header
+        });
+        assert_eq!(one_by_one(a.as_fd(), &mut headers, 0).unwrap(), 3);
+        let mut buffers = [[0; 8]; 4];
+        let mut names = [Name::default(); 4];
+        let mut parts = buffers.each_mut().map(|buffer| IoSliceMut::new(buffer));
+        let mut headers: Vec<Header<'_, _, ()>> = (parts.iter_mut().zip(&mut names))
+            .map(|(part, name)| Header {
+                part: Some(part),
+                parts: 1,
+                name: Some(name),
+                name_bytes: 28,
+                ..Header::empty()
+            })
+            .collect();
+        assert_eq!(one_by_one(b.as_fd(), &mut headers, 0).unwrap(), 3, "the fourth would wait");
+        let lengths: Vec<(u32, u32)> = headers.iter().map(|header| (header.bytes, header.name_bytes)).collect();
+        assert_eq!(lengths, [(3, 16), (3, 16), (3, 16), (0, 28)]);
+        assert_eq!(names[0].read(16), Some(a.local_addr().unwrap()));
+        assert_eq!(buffers.map(|buffer| buffer[0]), [1, 2, 3, 0]);
+        let error = one_by_one(b.as_fd(), &mut [Header::<IoSliceMut<'_>, ()>::empty()], 0).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "an error of the first packet is returned");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use super::SocketKind;
 use crate::peers::Family;
+use crate::sys::lacks::Lack;
 
 /// Packets that a raw socket may have received before its filter was attached, and that are
 /// discarded. This is what its first queue holds.
@@ -53,67 +54,89 @@ fn set<T>(fd: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sets an option that the agent can do without. Returns whether the kernel has granted it.
+fn wish<T>(fd: &OwnedFd, level: libc::c_int, name: libc::c_int, value: &T, lack: Lack) -> bool {
+    lack.tolerate(&set(fd, level, name, value))
+}
+
 /// Makes the kernel stamp every packet in software (`SO_TIMESTAMPING`, real time): when it arrives
 /// from the device, and when it is handed to the device. The second timestamp is returned with the
-/// packet on the error queue.
+/// packet on the error queue. Returns whether the kernel has agreed. Otherwise the agent takes the
+/// times itself.
 ///
 /// Rejected: `SO_TIMESTAMPNS`. If the kernel has not started to stamp yet, it returns the time of
 /// reading as if it were a timestamp.
-///
-/// # Errors
-/// The error of `setsockopt`.
-pub fn enable_timestamps(fd: &OwnedFd) -> io::Result<()> {
+pub fn enable_timestamps(fd: &OwnedFd) -> bool {
     let flags =
         libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
+    wish(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags, Lack::Stamps)
 }
 
 /// Makes the kernel stamp every packet in software when it arrives. Packets that leave are stamped
 /// only if their control messages ask for it.
-///
-/// # Errors
-/// The error of `setsockopt`.
-pub fn enable_arrival_timestamps(fd: &OwnedFd) -> io::Result<()> {
+pub fn enable_arrival_timestamps(fd: &OwnedFd) {
     let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
+    wish(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags, Lack::Stamps);
+}
+
+/// What the kernel does for the UDP sockets that send probes, besides carrying the packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpAbilities {
+    /// ICMP errors about packets are reported.
+    pub errors: bool,
+    /// Datagrams are never fragmented.
+    pub whole_datagrams: bool,
+}
+
+impl UdpAbilities {
+    /// All that a kernel may have.
+    pub const ALL: Self = Self { errors: true, whole_datagrams: true };
+
+    /// Returns what both have.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self { errors: self.errors && other.errors, whole_datagrams: self.whole_datagrams && other.whole_datagrams }
+    }
+
+    /// Whether the path MTU can be searched. Without ICMP errors, a router that reports its MTU
+    /// would look like one that drops in silence. A datagram in fragments passes any router.
+    pub const fn allow_mtu_search(self) -> bool {
+        self.errors && self.whole_datagrams
+    }
 }
 
 const ON: libc::c_int = 1;
 
 /// Sets what both kinds of UDP sockets have. Datagrams are never fragmented, whatever the kernel
-/// believes of the path (`IP_PMTUDISC_PROBE`), and arrive with their time to live.
-fn set_up_udp(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
+/// believes of the path (`IP_PMTUDISC_PROBE`), and arrive with their time to live. Returns whether
+/// the kernel never fragments.
+fn set_up_udp(fd: &OwnedFd, over_ipv6: bool) -> bool {
     if over_ipv6 {
-        set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_PROBE)?;
-        set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, &ON)?;
-        set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT, &ON)
+        const IPV6: libc::c_int = libc::IPPROTO_IPV6;
+        wish(fd, IPV6, libc::IPV6_RECVHOPLIMIT, &ON, Lack::ArrivalTtl);
+        wish(fd, IPV6, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_PROBE, Lack::WholeDatagrams)
+            && wish(fd, IPV6, libc::IPV6_DONTFRAG, &ON, Lack::WholeDatagrams)
     } else {
-        set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_PROBE)?;
-        set(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, &ON)
+        wish(fd, libc::IPPROTO_IP, libc::IP_RECVTTL, &ON, Lack::ArrivalTtl);
+        wish(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_PROBE, Lack::WholeDatagrams)
     }
 }
 
 /// Sets up a UDP socket that sends probes: ICMP errors about them arrive on the error queue.
-///
-/// # Errors
-/// The error of `setsockopt`.
-pub fn send_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
-    set_up_udp(fd, over_ipv6)?;
+pub fn send_probes(fd: &OwnedFd, over_ipv6: bool) -> UdpAbilities {
+    let whole_datagrams = set_up_udp(fd, over_ipv6);
     let (level, name) =
         if over_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
-    set(fd, level, name, &ON)
+    UdpAbilities { errors: wish(fd, level, name, &ON, Lack::ErrorQueue), whole_datagrams }
 }
 
 /// Sets up a UDP socket that answers probes: each arrives with the address that it was sent to. The
 /// answer must come from there, which a socket for all addresses would not do by itself.
-///
-/// # Errors
-/// The error of `setsockopt`.
-pub fn answer_probes(fd: &OwnedFd, over_ipv6: bool) -> io::Result<()> {
-    set_up_udp(fd, over_ipv6)?;
+pub fn answer_probes(fd: &OwnedFd, over_ipv6: bool) {
+    set_up_udp(fd, over_ipv6);
     let (level, name) =
         if over_ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO) } else { (libc::IPPROTO_IP, libc::IP_PKTINFO) };
-    set(fd, level, name, &ON)
+    wish(fd, level, name, &ON, Lack::ArrivalAddress);
 }
 
 /// Makes bind(2) leave the choice of the port to connect(2), which may use one that other
@@ -181,14 +204,14 @@ pub fn listen_only_to(fd: &OwnedFd, family: Family, kind: SocketKind, identifier
 
 /// Asks for a receive queue that holds what `peers` answer within about a second. The kernel grants
 /// at most `net.core.rmem_max`. Never asks for less than the current size.
-///
-/// # Errors
-/// The error of `setsockopt`.
-pub fn make_room(fd: &OwnedFd, peers: usize) -> io::Result<()> {
+pub fn make_room(fd: &OwnedFd, peers: usize) {
     let wanted = peers.saturating_mul(RECEIVE_BYTES_PER_PEER).clamp(RECEIVE_BYTES_MIN, RECEIVE_BYTES_MAX);
     let socket = SockRef::from(fd);
     // The kernel doubles the requested size and returns the doubled one.
-    if wanted > socket.recv_buffer_size()? / 2 { socket.set_recv_buffer_size(wanted) } else { Ok(()) }
+    let grown = socket
+        .recv_buffer_size()
+        .and_then(|now| if wanted > now / 2 { socket.set_recv_buffer_size(wanted) } else { Ok(()) });
+    Lack::QueueSize.tolerate(&grown);
 }
 
 /// What the kernel says of the receive queue of a socket. All is zero if it does not say so.

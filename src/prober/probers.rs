@@ -12,6 +12,7 @@ use super::udp::Explorer;
 use super::udp::route::Routes;
 use super::{Clock as _, MonotonicClock, Prober, Sink, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
+use crate::sys::lacks::Lack;
 use crate::units::Nanos;
 
 /// Probes by ICMP over the real sockets.
@@ -68,10 +69,9 @@ impl Probers {
         explorer: Option<Box<Explorer>>,
         tcp: Option<Box<TcpProber>>,
     ) -> io::Result<Self> {
-        let routes = explorer.is_some().then(|| {
-            Routes::open().inspect_err(|error| log::warn!("cannot ask for routes, so no MTU is searched: {error}"))
-        });
-        let routes = routes.and_then(Result::ok);
+        // Without routes, no path MTU is searched.
+        let searches_mtu = udp.as_ref().is_some_and(|udp| udp.wire_ref().abilities().allow_mtu_search());
+        let routes = searches_mtu.then(|| Routes::open().inspect_err(|error| Lack::Netlink.log(error)).ok()).flatten();
         Ok(Self { icmp, udp, tcp, explorer, routes, explored: Nanos(0), timer: Timer::new()? })
     }
 

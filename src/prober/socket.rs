@@ -15,6 +15,7 @@ use super::timer::StepAlarm;
 use super::{Clock, Datagram, Delivery, Outgoing, SendError, SocketKind, Wire, options};
 use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Family;
+use crate::sys::lacks::{Lack, is_family_absent};
 
 /// Largest number of batches read before the prober sends again: a flood cannot
 /// delay it for longer.
@@ -34,6 +35,9 @@ pub enum SocketError {
          capability NET_RAW to a process that runs as root"
     )]
     Refused(io::Error),
+    /// The kernel has neither kind of socket, so no permission helps.
+    #[error("cannot open an ICMP socket ({0}): this kernel or sandbox has none; probe by UDP and TCP alone")]
+    Unavailable(io::Error),
     /// An open socket could not be set up.
     #[error("cannot {operation} on an ICMP socket: {error}")]
     Setup {
@@ -78,20 +82,28 @@ impl Sockets {
     /// # Errors
     /// [`SocketError`] if neither family can be opened.
     pub fn open(payload_bytes: usize, clock: &dyn Clock) -> Result<Self, SocketError> {
-        let (v4, v6) = (Socket::open(ICMP::V4, clock), Socket::open(ICMP::V6, clock));
-        let (v4, v6) = match (v4, v6) {
+        // The remedies for a socket do not help a host that cannot use the family.
+        let open = |over_ipv6, icmp| match Socket::open(icmp, clock) {
+            Err(_) if is_family_absent(over_ipv6) => Ok(None),
+            opened => opened.map(Some),
+        };
+        let (v4, v6) = match (open(false, ICMP::V4), open(true, ICMP::V6)) {
             // The IPv4 error is reported: its remedies are those of both families.
-            (Err(error), Err(_)) => return Err(error),
-            (v4, v6) => {
-                (v4.inspect_err(|e| log::warn!("IPv4: {e}")).ok(), v6.inspect_err(|e| log::warn!("IPv6: {e}")).ok())
+            (Err(error), Err(_) | Ok(None)) | (Ok(None), Err(error)) => return Err(error),
+            (Ok(None), Ok(None)) => {
+                return Err(SocketError::Unavailable(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
             }
+            (v4, v6) => (
+                v4.inspect_err(|error| log::warn!("IPv4: {error}")).ok().flatten(),
+                v6.inspect_err(|error| log::warn!("IPv6: {error}")).ok().flatten(),
+            ),
         };
         Ok(Self {
             v4,
             v6,
             arrivals: Batch::new(IP_HEADER_BYTES_MAX + ECHO_HEADER_BYTES + payload_bytes),
             departures: Batch::new(DEPARTURE_HEADER_BYTES + ECHO_HEADER_BYTES + PAYLOAD_BYTES_MIN),
-            steps: StepAlarm::new().inspect_err(|e| log::warn!("cannot watch the real-time clock: {e}")).ok(),
+            steps: StepAlarm::new().inspect_err(|error| Lack::ClockSteps.log(error)).ok(),
             turns_are_frequent: false,
         })
     }
@@ -130,6 +142,14 @@ impl Sockets {
     }
 }
 
+/// Returns why there is no socket: permission, which can be granted, or anything else.
+fn refused(error: io::Error) -> SocketError {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => SocketError::Refused(error),
+        _ => SocketError::Unavailable(error),
+    }
+}
+
 async fn stepped(steps: Option<&StepAlarm>) {
     match steps {
         Some(steps) => steps.stepped().await,
@@ -146,7 +166,7 @@ async fn wait(socket: Option<&Socket>) {
 
 impl Socket {
     fn open(family: ICMP, clock: &dyn Clock) -> Result<Self, SocketError> {
-        let opened = AsyncSocket::new(&Config::builder().kind(family).build()).map_err(SocketError::Refused)?;
+        let opened = AsyncSocket::new(&Config::builder().kind(family).build()).map_err(refused)?;
         let kind = match opened.get_type() {
             socket2::Type::RAW => SocketKind::Raw,
             _ => SocketKind::Datagram,
@@ -155,9 +175,7 @@ impl Socket {
         // one is closed here.
         let setup = |operation| move |error| SocketError::Setup { operation, error };
         let fd = options::duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
-        if let Err(error) = options::enable_timestamps(&fd) {
-            log::warn!("the kernel does not stamp packets ({error}): the agent takes the times of packets itself");
-        }
+        options::enable_timestamps(&fd);
         drop(opened);
         let fd = Watched::new(fd, "an ICMP socket").map_err(setup("register for events"))?;
         let family = match family {
@@ -235,17 +253,14 @@ impl Socket {
 impl Wire for Sockets {
     fn identify(&mut self, identifier: u16) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
-            if let Err(error) = options::listen_only_to(socket.fd.get(), socket.family, socket.kind, identifier) {
-                log::warn!("cannot filter the packets of a raw ICMP socket: {error}");
-            }
+            let filtered = options::listen_only_to(socket.fd.get(), socket.family, socket.kind, identifier);
+            Lack::Filters.tolerate(&filtered);
         }
     }
 
     fn make_room(&mut self, peers: usize) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
-            if let Err(error) = options::make_room(socket.fd.get(), peers) {
-                log::warn!("cannot enlarge the receive queue of an ICMP socket: {error}");
-            }
+            options::make_room(socket.fd.get(), peers);
         }
     }
 

@@ -6,6 +6,7 @@
 //! | [`console`] | standard output, safe for terminals |
 //! | [`descriptors`] | how many files and sockets the process may have open |
 //! | [`files`] | the operator's files, which are read again when they change |
+//! | [`lacks`] | what some kernels and sandboxes lack, logged once |
 //! | [`ntp`] | how well the real-time clock is synchronized |
 //! | [`priority`] | which threads get a CPU first |
 //! | [`proc`] | the files of `/proc` |
@@ -22,6 +23,7 @@ pub mod clock;
 pub mod console;
 pub mod descriptors;
 pub mod files;
+pub mod lacks;
 pub mod ntp;
 pub mod priority;
 pub mod proc;

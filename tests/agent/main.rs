@@ -18,6 +18,7 @@ mod heap_profile;
 mod http_support;
 #[path = "../common/icmp.rs"]
 mod icmp;
+mod lacks;
 mod lifecycle;
 mod manuals;
 mod metrics;
@@ -27,6 +28,8 @@ mod ping;
 #[path = "../common/protobuf.rs"]
 mod protobuf;
 mod reference;
+#[path = "../common/refusals.rs"]
+mod refusals;
 mod scrapes;
 #[path = "../common/shim.rs"]
 mod shim;

@@ -32,6 +32,7 @@ mod faults;
 mod http_support;
 mod isolate;
 mod judges;
+mod lacks;
 mod links;
 mod loss;
 mod mesh;
@@ -46,6 +47,8 @@ mod probing;
 mod protocols;
 #[path = "../scenario/random.rs"]
 mod random;
+#[path = "../common/refusals.rs"]
+mod refusals;
 #[path = "../common/rows.rs"]
 mod rows;
 mod service;

@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::calls::{self, Polled};
 use crate::limits::TCP_BACKLOG;
 use crate::prober::stamp::filter;
+use crate::sys::lacks::{Lack, is_family_absent};
 
 /// Bytes that a connection may receive before it is accepted: the kernel's smallest buffer.
 const RECEIVE_BYTES: usize = 2 * 1_024;
@@ -40,8 +41,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Opens the listeners for an address. The IPv6 wildcard stands for both families. A host
-    /// without IPv6 then has one for IPv4.
+    /// Opens the listeners for an address. The IPv6 wildcard stands for both families, of which a
+    /// host may lack one.
     ///
     /// # Errors
     /// [`ListenError`] for the first address that the kernel refuses.
@@ -51,16 +52,15 @@ impl Listener {
             return Ok([Some(open(address)?), None]);
         }
         let v6 = match open(address) {
-            Err(ListenError { error, .. })
-                if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)) =>
-            {
-                None
-            }
+            Err(_) if is_family_absent(true) => None,
             v6 => Some(v6?),
         };
         // With port 0 the kernel chooses one, which is then that of both.
         let port = v6.as_ref().map_or(address.port(), |v6| v6.address.port());
-        Ok([Some(open((Ipv4Addr::UNSPECIFIED, port).into())?), v6])
+        match open((Ipv4Addr::UNSPECIFIED, port).into()) {
+            Err(_) if v6.is_some() && is_family_absent(false) => Ok([None, v6]),
+            v4 => Ok([Some(v4?), v6]),
+        }
     }
 
     fn open_one(address: SocketAddr) -> io::Result<Self> {
@@ -69,12 +69,14 @@ impl Listener {
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
         }
-        socket.set_reuse_address(true)?;
+        Lack::PortReuse.tolerate(&socket.set_reuse_address(true));
         // Accepted sockets inherit these.
-        socket.set_linger(Some(Duration::ZERO))?;
-        socket.set_recv_buffer_size(RECEIVE_BYTES)?;
+        Lack::Resets.tolerate(&socket.set_linger(Some(Duration::ZERO)));
+        Lack::Buffers.tolerate(&socket.set_recv_buffer_size(RECEIVE_BYTES));
         socket.bind(&address.into())?;
         socket.listen(TCP_BACKLOG)?;
+        // Without this, the outcome of no handshake is known: each would count as failed.
+        calls::backlog(socket.as_fd())?;
         let address = socket.local_addr()?.as_socket().unwrap_or(address);
         Ok(Self { socket, address, logged: false })
     }

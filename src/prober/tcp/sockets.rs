@@ -14,6 +14,7 @@ use super::{Begun, Outcome, Wire};
 use crate::limits::TCP_HANDSHAKES_MAX;
 use crate::prober::socket::reason;
 use crate::prober::{SendError, Sources, options};
+use crate::sys::lacks::Lack;
 
 /// Bytes that a peer may send into a connection before it is closed: the kernel's smallest buffer.
 const RECEIVE_BYTES: usize = 2 * 1_024;
@@ -158,8 +159,8 @@ impl Wire for Sockets {
 fn open(source: Option<IpAddr>, to: SocketAddr) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new_raw(Domain::for_address(to), kind, Some(Protocol::TCP))?;
-    socket.set_linger(Some(Duration::ZERO))?;
-    socket.set_recv_buffer_size(RECEIVE_BYTES)?;
+    Lack::Resets.tolerate(&socket.set_linger(Some(Duration::ZERO)));
+    Lack::Buffers.tolerate(&socket.set_recv_buffer_size(RECEIVE_BYTES));
     if let Some(source) = source {
         // Without this, the port is chosen for the address alone, of which a busy host has no more.
         // An older kernel does so.

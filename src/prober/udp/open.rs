@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::prober::{Sources, options};
+use crate::prober::Sources;
+use crate::prober::options::{self, UdpAbilities};
+use crate::sys::lacks::is_family_absent;
 
 /// Why there are no UDP sockets.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +24,7 @@ pub enum UdpSocketError {
         /// The error of the kernel.
         error: io::Error,
     },
-    /// An open socket could not be set up, or none could be opened.
+    /// No socket could be opened, or an open one could not be registered.
     #[error("cannot {operation} a UDP socket: {error}")]
     Setup {
         /// The operation that failed.
@@ -57,14 +59,8 @@ fn port(socket: &Socket) -> u16 {
     socket.local_addr().ok().and_then(|address| address.as_socket()).map_or(0, |address| address.port())
 }
 
-/// Whether the error says that this host lacks the family.
-fn lacks_family(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
-}
-
-fn log_unstamped(error: &io::Error) {
-    log::warn!("the kernel does not stamp packets ({error}): the agent takes the times of UDP packets itself");
-}
+/// The senders of a family, each with its port, and what the kernel does for all of them.
+pub(super) type Senders = (Vec<(OwnedFd, u16)>, UdpAbilities);
 
 /// Opens `flows` senders of a family, each with a port that the kernel chooses. None if this host
 /// lacks the family.
@@ -75,27 +71,25 @@ pub(super) fn senders(
     listen: IpAddr,
     sources: &Sources,
     flows: u8,
-) -> Result<Vec<(OwnedFd, u16)>, UdpSocketError> {
-    let mut senders = Vec::with_capacity(flows.into());
+) -> Result<Senders, UdpSocketError> {
+    let (mut senders, mut abilities) = (Vec::with_capacity(flows.into()), UdpAbilities::ALL);
     if !listen.is_unspecified() && listen.is_ipv6() != over_ipv6 {
-        return Ok(senders);
+        return Ok((senders, abilities));
     }
     let source = sources.of(over_ipv6).unwrap_or_else(|| any(over_ipv6));
     for _ in 0..flows {
         let socket = match bind(SocketAddr::new(source, 0)) {
             Ok(socket) => socket,
-            Err(error) if senders.is_empty() && lacks_family(&error) => return Ok(senders),
+            Err(_) if senders.is_empty() && is_family_absent(over_ipv6) => return Ok((senders, abilities)),
             Err(error) => return Err(UdpSocketError::setup("open")(error)),
         };
         let port = port(&socket);
         let fd = OwnedFd::from(socket);
-        options::send_probes(&fd, over_ipv6).map_err(UdpSocketError::setup("set up"))?;
-        if let Err(error) = options::enable_timestamps(&fd) {
-            log_unstamped(&error);
-        }
+        abilities = abilities.and(options::send_probes(&fd, over_ipv6));
+        options::enable_timestamps(&fd);
         senders.push((fd, port));
     }
-    Ok(senders)
+    Ok((senders, abilities))
 }
 
 /// Opens the sockets of the reflector, by family. `[::]` stands for the addresses of both families,
@@ -114,13 +108,11 @@ pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<(OwnedFd, u16)>; 
             Ok(socket) => {
                 listen_port = port(&socket);
                 let fd = OwnedFd::from(socket);
-                options::answer_probes(&fd, over_ipv6).map_err(UdpSocketError::setup("set up"))?;
-                if let Err(error) = options::enable_arrival_timestamps(&fd) {
-                    log_unstamped(&error);
-                }
+                options::answer_probes(&fd, over_ipv6);
+                options::enable_arrival_timestamps(&fd);
                 reflectors[reflector] = Some((fd, listen_port));
             }
-            Err(error) if both && lacks_family(&error) => {}
+            Err(_) if both && is_family_absent(over_ipv6) => {}
             Err(error) => return Err(UdpSocketError::Reflector { address, error }),
         }
     }

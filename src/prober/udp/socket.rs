@@ -20,10 +20,11 @@ use crate::peers::Family;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
 use crate::prober::mmsg::{self, BATCH, Batch, Queue};
-use crate::prober::options::ReceiveQueue;
+use crate::prober::options::{ReceiveQueue, UdpAbilities};
 use crate::prober::socket::reason;
 use crate::prober::stamp::filter;
 use crate::prober::{Clock, SendError, Sources, options};
+use crate::sys::lacks::Lack;
 
 /// Largest number of batches read before the prober sends again: a flood cannot
 /// delay it for longer.
@@ -74,6 +75,8 @@ struct Sender {
 pub struct UdpSockets {
     /// By family and flow.
     senders: [Vec<Sender>; FAMILIES],
+    /// What the kernel does for all senders.
+    abilities: UdpAbilities,
     /// By family. The host or the listening address may lack one.
     reflectors: [Option<Sender>; FAMILIES],
     epoll: Watched,
@@ -103,7 +106,8 @@ impl UdpSockets {
         let flows = flows.clamp(1, FLOWS_MAX);
         let reflectors = open::reflectors(listen)?.map(|opened| opened.map(sender));
         let at = listen.ip();
-        let [v4, v6] = [open::senders(false, at, sources, flows)?, open::senders(true, at, sources, flows)?];
+        let (v4, of_v4) = open::senders(false, at, sources, flows)?;
+        let (v6, of_v6) = open::senders(true, at, sources, flows)?;
         if v4.is_empty() && v6.is_empty() {
             return Err(UdpSocketError::setup("open")(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
         }
@@ -112,6 +116,7 @@ impl UdpSockets {
         let made = made.map_err(UdpSocketError::setup("make an epoll descriptor for"))?;
         let sockets = Self {
             senders,
+            abilities: of_v4.and(of_v6),
             reflectors,
             epoll: Watched::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
             ready: Ready::default(),
@@ -149,6 +154,11 @@ impl UdpSockets {
             (senders, Some(reflector)) => format!("{} flows, reflector on port {}", senders.len(), reflector.port),
         };
         format!("IPv4 {}, IPv6 {}", family(0), family(1))
+    }
+
+    /// Returns what the kernel does for the senders, besides carrying their packets.
+    pub const fn abilities(&self) -> UdpAbilities {
+        self.abilities
     }
 
     /// Returns the source ports of the flows of a family. Empty if this host lacks it.
@@ -354,21 +364,14 @@ impl UdpWire for UdpSockets {
     }
 
     fn make_room(&mut self, peers: usize) {
-        for (_, fd) in self.all() {
-            if let Err(error) = options::make_room(fd, peers) {
-                log::warn!("cannot enlarge the receive queue of a UDP socket: {error}");
-                return;
-            }
-        }
+        self.all().for_each(|(_, fd)| options::make_room(fd, peers));
     }
 
     fn admit(&mut self, program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {
         for (over_ipv6, reflector) in [false, true].into_iter().zip(&self.reflectors) {
             let Some(reflector) = reflector else { continue };
             let attach = |program: &[SockFilter]| SockRef::from(&reflector.fd).attach_filter(program);
-            if let Err(error) = filter::attach(|ranges| program(over_ipv6, ranges), attach) {
-                log::warn!("cannot filter the requests of strangers, which are refused one by one: {error}");
-            }
+            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
         }
     }
 
@@ -377,9 +380,7 @@ impl UdpWire for UdpSockets {
             let attach = |program: &[SockFilter]| {
                 senders.iter().try_for_each(|sender| SockRef::from(&sender.fd).attach_filter(program))
             };
-            if let Err(error) = filter::attach(|ranges| program(over_ipv6, ranges), attach) {
-                log::warn!("cannot filter what strangers send to the ports of UDP probes: {error}");
-            }
+            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
         }
     }
 

@@ -490,3 +490,12 @@ fn whatever_the_calls_are_nothing_panics() {
         }
     }
 }
+
+#[test]
+fn stopped_tracer_sends_nothing() {
+    let mut net = Net::fabric(1, 4, 2);
+    net.tracer.stop();
+    net.tracer.want(SlotId(0), Flow(0), Reason::Requested, Nanos(net.now));
+    net.run(7_200);
+    assert!(net.sent.is_empty() && net.tracer.is_idle() && net.tracer.next_due().is_none());
+}

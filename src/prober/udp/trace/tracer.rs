@@ -65,7 +65,7 @@ impl<const N: usize> Budget<N> {
 /// Traces one path at a time.
 #[derive(Debug)]
 pub struct Tracer {
-    /// Number of source ports per family.
+    /// Number of source ports per family. 0 if nothing is traced.
     flows: u8,
     /// Whether requests are subject to the budget.
     is_budgeted: bool,
@@ -114,6 +114,11 @@ impl Tracer {
     /// Makes a tracer for a command, which requests few traces. They follow each other at once.
     pub fn for_command(flows: u8) -> Self {
         Self { is_budgeted: false, ..Self::new(flows) }
+    }
+
+    /// Traces nothing from now on: without ICMP errors, no hop of a path is known.
+    pub const fn stop(&mut self) {
+        self.flows = 0;
     }
 
     /// Sets the number of members of the mesh, from which the times of traces follow.
@@ -185,8 +190,8 @@ impl Tracer {
         }
     }
 
-    /// Notes that the trace of a flow of a slot is wanted. Repeat it as long as the reason lasts: a request is
-    /// dropped after a minute. It costs a few comparisons.
+    /// Notes that the trace of a flow of a slot is wanted. Repeat it as long as the reason lasts: a
+    /// request is dropped after a minute. It costs a few comparisons.
     pub fn want(&mut self, slot: SlotId, flow: Flow, reason: Reason, now: Nanos) {
         let is_traced = self.run.as_ref().is_some_and(|run| run.trace.slot == slot && run.trace.flow == flow);
         // A trace that says more, because the direction of the losses is known by now, is worth it.
@@ -244,6 +249,9 @@ impl Tracer {
     }
 
     fn choose(&mut self, now: Nanos) -> Option<(SlotId, Flow, Reason)> {
+        if self.flows == 0 {
+            return None;
+        }
         let from = self.wanted_from(now);
         if from <= now {
             let kept = &self.kept;
