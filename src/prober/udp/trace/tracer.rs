@@ -116,7 +116,7 @@ impl Tracer {
         Self { is_budgeted: false, ..Self::new(flows) }
     }
 
-    /// Traces nothing from now on: without ICMP errors, no hop of a path is known.
+    /// Stops all traces: without ICMP errors, no hop of a path is known.
     pub const fn stop(&mut self) {
         self.flows = 0;
     }
