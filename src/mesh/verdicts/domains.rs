@@ -75,10 +75,11 @@ pub fn candidates<'a>(
 }
 
 /// Joins the verdicts over one zone or domain that loses at one rate to the rest and at another
-/// inside: it is one cause with one id.
+/// inside: it is one cause with one id. It holds while either part holds, and the part that holds
+/// gives its words.
 pub fn join_extents(verdicts: &mut Vec<Verdict>) {
     let mut joined: Vec<Verdict> = Vec::with_capacity(verdicts.len());
-    for verdict in verdicts.drain(..) {
+    for mut verdict in verdicts.drain(..) {
         let is_same = |other: &&mut Verdict| {
             matches!(verdict.kind, Kind::Zone | Kind::Domain)
                 && (other.kind, &other.subject, other.network, other.protocol)
@@ -88,11 +89,62 @@ pub fn join_extents(verdicts: &mut Vec<Verdict>) {
             joined.push(verdict);
             continue;
         };
+        if !first.holds() && verdict.holds() {
+            std::mem::swap(first, &mut verdict);
+        }
+        // A part that is over affects no user.
+        if first.holds() == verdict.holds() {
+            first.severity = first.severity.max(verdict.severity);
+        }
         first.evidence = format!("{}; {}", first.evidence, verdict.evidence);
-        first.severity = first.severity.max(verdict.severity);
         first.weight = first.weight.max(verdict.weight);
-        let moments = first.since_unix_seconds.into_iter().chain(verdict.since_unix_seconds);
-        first.since_unix_seconds = moments.min();
+        first.since_unix_seconds = first.since_unix_seconds.into_iter().chain(verdict.since_unix_seconds).min();
+        let later = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| one.max(other));
+        first.ended_unix_seconds = later(first.ended_unix_seconds, verdict.ended_unix_seconds);
+        first.calm_since_unix_seconds = later(first.calm_since_unix_seconds, verdict.calm_since_unix_seconds);
     }
     *verdicts = joined;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Severity;
+    use super::*;
+
+    #[test]
+    fn joined_extents_hold_while_either_part_holds() {
+        let part = |severity, (since, calm, ended): (u64, Option<u64>, Option<u64>)| {
+            let text = r#"{"kind":"zone","subject":"a","direction":"both","network":"pod","evidence":"","since_unix_seconds":1}"#;
+            let words = format!("since {since}");
+            Verdict {
+                severity,
+                since_unix_seconds: Some(since),
+                calm_since_unix_seconds: calm,
+                ended_unix_seconds: ended,
+                evidence: words.clone(),
+                summary: words,
+                ..serde_json::from_str(text).expect("a verdict")
+            }
+        };
+        let joined = |parts: [Verdict; 2]| {
+            let mut verdicts = parts.to_vec();
+            join_extents(&mut verdicts);
+            assert_eq!((verdicts.len(), verdicts[0].since_unix_seconds), (1, Some(5)));
+            let Verdict { severity, calm_since_unix_seconds, ended_unix_seconds, summary, .. } =
+                verdicts.swap_remove(0);
+            (ended_unix_seconds, calm_since_unix_seconds, severity, summary)
+        };
+        let over = part(Severity::Critical, (5, Some(20), Some(20)));
+        let holds = part(Severity::Warning, (7, None, None));
+        let expected = (None, None, Severity::Warning, "since 7".to_owned());
+        assert_eq!(joined([over.clone(), holds.clone()]), expected);
+        assert_eq!(joined([holds.clone(), over.clone()]), expected);
+        let later = part(Severity::Warning, (7, Some(31), Some(30)));
+        for parts in [[over.clone(), later.clone()], [later, over]] {
+            let (ended, calm, severity, _) = joined(parts);
+            assert_eq!((ended, calm, severity), (Some(30), Some(31), Severity::Critical));
+        }
+        let both = joined([part(Severity::Critical, (5, None, None)), holds]);
+        assert_eq!((both.0, both.2), (None, Severity::Critical));
+    }
 }
