@@ -320,3 +320,112 @@ fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::sys::terminal::{Colours, Terminal};
+
+    const NODES: usize = 6;
+
+    /// Returns numbers that are each at an end of their range, in a fixed order.
+    struct Extremes(u64);
+
+    impl Extremes {
+        fn pick(&mut self, most: u64) -> u64 {
+            // The multiplier of L'Ecuyer's table for 64 bits; the upper bits are the random ones.
+            self.0 = self.0.wrapping_mul(3_935_559_000_370_003_845).wrapping_add(1);
+            let kinds = [0, 1, 60, most / 2 + 1, most - 1, most];
+            kinds[usize::try_from((self.0 >> 33) % 6).expect("below 6")].min(most)
+        }
+
+        fn real(&mut self) -> Value {
+            [json!(0.0), json!(-1e300), json!(1e300), json!(1e-300), json!(60.0), Value::Null]
+                [usize::try_from(self.pick(5)).expect("below 6")]
+            .clone()
+        }
+
+        fn number(&mut self) -> f64 {
+            self.real().as_f64().unwrap_or(u64::MAX as f64)
+        }
+
+        fn one_of<'a>(&mut self, of: &[&'a str]) -> &'a str {
+            of[usize::try_from(self.pick(of.len() as u64 - 1)).expect("a place")]
+        }
+
+        fn peer(&mut self, node: usize, protocol: &str) -> Value {
+            let [long, int, short, byte] = [u64::MAX, u32::MAX.into(), u16::MAX.into(), u8::MAX.into()];
+            let state = self.one_of(&["ready", "ready", "ready", "left", "ready", "unready"]);
+            let way = self.one_of(&["in", "out", "unknown"]);
+            let mut peer = json!({"node": format!("n{node}"), "zone": format!("z{}", node % 2), "network": "pod",
+                "protocol": protocol, "state": state, "address": format!("10.0.0.{node}"),
+                "rtt_p50_seconds": self.real(), "rtt_p99_seconds": self.real(),
+                "usual_rtt_p50_seconds": self.real(), "delay_there_seconds": self.real(),
+                "ten_minutes": {"seconds": self.number(), "sent": self.pick(int), "lost": self.pick(int)}});
+            for name in ["sent", "received", "lost", "late", "since_unix_seconds", "syn_retransmissions"] {
+                peer[name] = self.pick(long).into();
+            }
+            peer["recent"] = json!({"seconds": self.number(), "rtt_p50_seconds": self.real(), "refused": self.pick(1) > 0});
+            for name in [
+                "sent",
+                "received",
+                "lost",
+                "lost_in_row",
+                "answered_since",
+                "answered_before",
+                "answered_seconds",
+                "lost_there",
+                "lost_back",
+            ] {
+                peer["recent"][name] = self.pick(int).into();
+            }
+            if protocol == "udp" {
+                let flow = json!({"source_port": self.pick(short), "lost": self.pick(byte),
+                    "probes": self.pick(byte), "direction": way});
+                peer["heard"] = self.pick(int).into();
+                peer["flows"] = json!({"probed": self.pick(16), "losing_count": self.pick(byte), "losing": [flow],
+                    "answered": self.pick(byte), "answered_seconds": self.pick(byte)});
+                peer["mtu_hole"] = json!({"passes_bytes": self.pick(short), "direction": way, "said": "silent"});
+            }
+            peer
+        }
+
+        fn report(&mut self, node: usize) -> String {
+            let most = u64::MAX;
+            let mut source = json!({"node": format!("n{node}"), "zone": format!("z{}", node % 2)});
+            for name in ["rss_bytes", "members", "watchers", "watchers_missing", "echo_requests_received"] {
+                source[name] = self.pick(most).into();
+            }
+            for name in ["cpu_seconds", "interval_seconds", "listening_seconds", "peer_list_age_seconds"] {
+                source[name] = self.real();
+            }
+            source["recent"] = json!({"seconds": self.real(), "echo_requests_received": self.pick(most),
+                "send_lag_p99_seconds": self.real(), "probes_skipped": self.pick(most),
+                "receive_queue_drops": self.pick(most), "run_delay_seconds": self.real(),
+                "rtt_p99_seconds": self.real()});
+            let peers: Vec<Value> = (0..NODES)
+                .filter(|peer| *peer != node)
+                .flat_map(|peer| ["icmp", "icmpv6", "udp", "tcp"].map(|protocol| self.peer(peer, protocol)))
+                .collect();
+            format!("{{\"source\":{source},\"peers\":{}}}", Value::from(peers))
+        }
+    }
+
+    #[test]
+    fn numbers_at_the_ends_of_their_ranges_are_judged() {
+        let terminal = Terminal::of_stdout(Colours::Never);
+        for seed in 0..400 {
+            let mut extremes = Extremes(seed);
+            // In some meshes, the last report is missing.
+            let reports = NODES - usize::try_from(seed % 2).expect("a bit");
+            let text: String = (0..reports).map(|node| extremes.report(node) + "\n").collect();
+            let (reading, unread) = read(&mut text.as_bytes()).expect("a text").expect("reports");
+            assert!(unread.is_empty(), "{unread:?}");
+            let examination = Examination::judged(reading);
+            assert!(!examination.text(terminal).is_empty() && examination.json().starts_with('{'));
+            let _ = examination.outcome();
+        }
+    }
+}

@@ -216,12 +216,13 @@ impl Silence {
     /// is full. So UDP counts only if handshakes get no answer either, or if most sources lose no
     /// UDP, so that the agent runs.
     fn layers(self) -> u8 {
-        let has_udp = self.is_unheard_by_most() || self.answered * 2 > self.sources;
+        let has_udp = self.is_unheard_by_most() || self.answered > self.sources / 2;
         Layer::Tcp.bit() | if has_udp { Layer::Udp.bit() } else { 0 }
     }
 
+    /// Halves the total, since twice the count of a large mesh exceeds 16 bits.
     const fn is_unheard_by_most(self) -> bool {
-        self.silent * 2 > self.sources + self.cut
+        self.silent > (self.sources + self.cut) / 2
     }
 
     const fn unheard(self) -> Unheard {
@@ -256,4 +257,22 @@ fn of_layer(cells: &[Cell], layer: Layer) -> Tally {
 fn window(matrix: &Matrix, node: u16) -> Agent {
     let window_seconds = matrix.row(node).map_or(0.0, |row| row.facts.cells_seconds);
     Agent { window_seconds, ..Agent::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_sources_of_a_mesh_of_any_size_are_more_than_half() {
+        let layers = |answered, sources| Silence { sources, answered, ..Silence::default() }.layers();
+        let by_both = Layer::Udp.bit() | Layer::Tcp.bit();
+        for (sources, cut, half) in [(40_000, 9_999, 24_999), (50_000, 0, 25_000), (3, 1, 2), (5, 0, 2)] {
+            let of = |silent| Silence { sources, silent, answered: 0, cut }.unheard();
+            assert_eq!(of(half), Unheard::Few, "{half} of {sources} and {cut}");
+            assert_ne!(of(half + 1), Unheard::Few, "{half} of {sources} and {cut}");
+            assert_eq!(layers(sources / 2, sources), Layer::Tcp.bit());
+            assert_eq!(layers(sources / 2 + 1, sources), by_both);
+        }
+    }
 }

@@ -130,7 +130,7 @@ fn over_ten_minutes(
     for source in sources {
         let Some(lasting) = matrix.row(source).map(|row| row.lasting) else { continue };
         let Some((peer, network, rate)) = lasting.worst() else { continue };
-        losing += u32::from(lasting.links()) - u32::from(!is_evidence(peer));
+        losing += u32::from(lasting.links()).saturating_sub(u32::from(!is_evidence(peer)));
         let is_worse = worst.is_none_or(|(_, _, _, other)| rate > other);
         if is_worse && is_evidence(peer) {
             worst = Some((source, peer, network, rate));

@@ -19,11 +19,12 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Returns the sum of both.
+    /// Returns the sum of both. A sum of more than 4 billion probes stays there: `doctor --rows`
+    /// may read as many.
     #[inline]
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
-        Self { probes: self.probes + other.probes, lost: self.lost + other.lost }
+        Self { probes: self.probes.saturating_add(other.probes), lost: self.lost.saturating_add(other.lost) }
     }
 
     /// Returns the share of the probes that was lost, 0 to 1.
@@ -34,7 +35,7 @@ impl Tally {
     /// Returns what is left without `part`.
     #[must_use]
     pub const fn without(self, part: Self) -> Self {
-        Self { probes: self.probes - part.probes, lost: self.lost - part.lost }
+        Self { probes: self.probes.saturating_sub(part.probes), lost: self.lost.saturating_sub(part.lost) }
     }
 }
 

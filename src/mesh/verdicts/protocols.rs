@@ -244,7 +244,7 @@ fn far_more((method, more): (Method, Tally), less: Tally) -> bool {
 /// Returns what TCP may lose of what another method has lost. In the part of a window in which all
 /// is lost, it has [`HANDSHAKES_IF_LOST`] times as many handshakes as in the rest.
 fn repeated(tally: Tally) -> Tally {
-    let passed = tally.probes - tally.lost;
+    let passed = tally.probes.saturating_sub(tally.lost);
     if passed == 0 {
         return tally;
     }

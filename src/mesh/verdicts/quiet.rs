@@ -160,7 +160,7 @@ impl Quiet {
 
     /// Adds probes of cells that have lost nothing.
     pub fn add_others(&mut self, probes: u32) {
-        self.probes_of_others += probes;
+        self.probes_of_others = self.probes_of_others.saturating_add(probes);
     }
 
     /// Returns since when all cells but a few have lost nothing, in seconds after the epoch of the

@@ -375,14 +375,14 @@ impl Sum {
         }
     }
 
-    /// Adds another sum to this one.
+    /// Adds another sum to this one. Counts are bounded as those of [`Tally::plus`].
     #[inline]
     pub fn add(&mut self, other: &Self) {
-        self.each(other, |sum, part| *sum += part, |sum, part| *sum += part);
+        self.each(other, |sum, part| *sum = sum.saturating_add(part), |sum, part| *sum += part);
     }
 
     fn take(&mut self, other: &Self) {
-        self.each(other, |sum, part| *sum -= part, |sum, part| *sum -= part);
+        self.each(other, |sum, part| *sum = sum.saturating_sub(part), |sum, part| *sum -= part);
     }
 
     #[inline]

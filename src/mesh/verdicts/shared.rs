@@ -186,7 +186,7 @@ impl Rest {
         let half = self.on_path().probes / 2;
         let mut probes = 0;
         let middle = self.on_path.iter().find(|class| {
-            probes += class.probes;
+            probes = class.probes.saturating_add(probes);
             probes > half
         });
         middle.map(|class| class.rate())
