@@ -49,7 +49,6 @@ use crate::limits::{
 use crate::peers::name_in_reports;
 use crate::report::compact::{self, NotCompact};
 use crate::report::{self, Missing, Peer, Source};
-use crate::sys::clock;
 
 /// Why the report of a node is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -364,7 +363,7 @@ impl Collection<'_> {
     }
 
     fn compact(&mut self, target: &Target, report: &[u8]) -> Result<(), RowError> {
-        let mut reader = compact::Reader::new(report, clock::realtime().as_secs())?;
+        let mut reader = compact::Reader::new(report, self.matrix.now_unix_seconds())?;
         self.check_source(target, &reader.source)?;
         self.matrix.begin_row(&reader.source);
         let mut name = String::new();

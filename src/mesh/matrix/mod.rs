@@ -44,6 +44,7 @@ use crate::report::{Method, Network, Peer, Source};
 use crate::sys::clock;
 use crate::sys::region::List;
 use crate::sys::text::{Span, Text};
+use crate::units::Nanos;
 
 /// The zone of nodes whose zone is not known or is beyond the limit.
 pub const ZONE_UNKNOWN: u8 = 0;
@@ -99,6 +100,8 @@ pub struct Matrix {
     /// Reference of all moments, in Unix seconds: when the matrix was made, by this agent's clock.
     /// The clock of a report may be wrong.
     epoch: u64,
+    /// The same moment by the monotonic clock, by which its rows are timed: the other may step.
+    begun: Nanos,
     /// Whether loopback addresses are probed. All agents then count the echoes of one namespace.
     loopback: bool,
     /// The layers that were probed.
@@ -142,6 +145,7 @@ impl Matrix {
             joined: 0,
             current: None,
             epoch: clock::realtime().as_secs(),
+            begun: clock::monotonic(),
             loopback: false,
             layers: 0,
             dropped: 0,
@@ -156,7 +160,17 @@ impl Matrix {
 
     /// Begins a row. If the row before has not ended, it has broken off.
     pub fn begin_row(&mut self, source: &Source<'_>) {
-        self.begin_row_at(source, clock::realtime().as_secs().saturating_sub(self.epoch).cast_signed());
+        self.begin_row_at(source, self.seconds().cast_signed());
+    }
+
+    /// Returns the seconds since the matrix was made.
+    fn seconds(&self) -> u64 {
+        clock::monotonic().since(self.begun).as_secs()
+    }
+
+    /// Returns the time of day as its moments count it, in Unix seconds: it never steps.
+    pub fn now_unix_seconds(&self) -> u64 {
+        self.epoch.saturating_add(self.seconds())
     }
 
     /// Does the same for a row that is read so many seconds after the matrix was made.

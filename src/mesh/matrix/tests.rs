@@ -202,6 +202,20 @@ fn a_wrong_clock_among_the_first_rows_does_not_falsify_others_moments() {
 }
 
 #[test]
+fn a_step_of_the_wall_clock_during_a_collection_moves_no_row() {
+    for step in [3_600_i64, -3_600] {
+        let mut matrix = Matrix::new();
+        // As if the clock had stepped by this much since then.
+        matrix.epoch = matrix.epoch.saturating_add_signed(-step);
+        matrix.begin_row(&source("a"));
+        matrix.peer(&peer("b"));
+        matrix.end_row();
+        assert!((0..60).contains(&matrix.row(0).expect("a row").read()), "{step}");
+        assert!((matrix.epoch..matrix.epoch + 60).contains(&matrix.now_unix_seconds()), "{step}");
+    }
+}
+
+#[test]
 fn a_full_mesh_of_300_fits_and_a_larger_one_stops_at_the_limit() {
     let fill = |nodes: usize, protocols: &[Protocol]| {
         let names: Vec<String> = (0..nodes).map(|n| format!("worker-{n:04}.cluster.example")).collect();
