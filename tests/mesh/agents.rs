@@ -52,6 +52,8 @@ struct Other {
 pub struct Claims {
     /// Its answer to `/api/v1/judge`.
     pub judge: Option<Answer>,
+    /// It answers that no more after so many such questions to all of them.
+    pub silent_after: Option<usize>,
     /// Its answer to `/api/v1/judge/verdicts`.
     pub document: Option<Answer>,
     /// Its answer to `/api/v1/judge/nodes`.
@@ -116,7 +118,10 @@ impl Routes for Other {
                 reply(&self.answer)
             }
             ("/api/v1/judge", Claims { judge: Some(answer), .. }) => {
-                self.questions.fetch_add(1, Ordering::SeqCst);
+                let before = self.questions.fetch_add(1, Ordering::SeqCst);
+                if self.claims.silent_after.is_some_and(|most| before >= most) {
+                    return Reply::Live { content_type, body: Box::new(Stalling(None)) };
+                }
                 reply(answer)
             }
             ("/api/v1/judge/verdicts", Claims { document: Some(answer), .. }) => {

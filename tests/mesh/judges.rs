@@ -179,6 +179,17 @@ fn a_member_that_never_ends_its_answer_does_not_keep_an_agent_from_judging() {
 }
 
 #[test]
+fn rounds_go_on_while_a_check_waits_for_a_silent_member() {
+    // They are no judges, and then answer nothing within the time of this test.
+    let judge = Some(Answer::Text(judge(JUDGE_PROTOCOL + 1, 9)));
+    let silent = Claims { judge, silent_after: Some(3), ..Claims::default() };
+    let mesh = claiming([(); 3].map(|()| silent.clone()), times());
+    eventually("the second check waits", || mesh.questions() > 3);
+    let before = mesh.asked();
+    eventually("it judges again and again", || mesh.asked() >= before + 9);
+}
+
+#[test]
 fn readers_get_what_two_of_three_judges_hold_and_their_past_and_one_that_lies_changes_nothing() {
     let (link, node) = (verdict("link", "a->b", (300, None)), verdict("node", "c", (600, None)));
     let past = verdict("zone", "z", (5_000, Some(4_000)));

@@ -11,7 +11,7 @@
 //! It runs beside the requests of one HTTP worker, where collections for readers run too. So it
 //! needs no thread, and probes do not wait for it.
 //! - [`role`]: whether this agent judges. One connection at a time asks whether better-ranked
-//!   members judge.
+//!   members judge. [`check`]: that goes on beside the rounds.
 //! - [`table`]: the verdicts that hold, and those of the last 24 hours.
 //! - [`document`]: what a judge tells others. [`ask`]: how they ask for it.
 //! - [`quorum`]: what the judges agree on. [`suspects`]: which of them differs.
@@ -23,6 +23,7 @@
 //! other judge says.
 
 mod ask;
+mod check;
 mod document;
 mod nodes;
 mod quorum;
@@ -36,8 +37,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
-use tokio::time::sleep;
 
+use self::check::Check;
 use self::document::{Held, Said};
 use self::nodes::{NodesBody, Relay};
 use self::role::{Change, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
@@ -220,11 +221,15 @@ impl Judges {
         let mut table = Table::default();
         let mut next_check = clock::monotonic().plus(times.check.into());
         let mut next_copy = clock::monotonic().plus(times.copy.into());
+        let mut check = Check::default();
         loop {
-            let wake = term.as_ref().map_or(next_check, |term: &Term| next_check.min(term.next_round));
-            sleep(wake.since(clock::monotonic()).into()).await;
-            if next_check <= clock::monotonic() {
-                let seen = self.look(&role).await;
+            let next_round = term.as_ref().map(|term: &Term| term.next_round);
+            let wakes = [next_round, check.is_idle().then_some(next_check)];
+            check.wait(wakes.into_iter().flatten().min()).await;
+            if check.is_idle() && next_check <= clock::monotonic() {
+                check = self.look(role);
+            }
+            if let Some(seen) = check.take() {
                 let now = clock::monotonic();
                 match role.checked(seen, now) {
                     Some(Change::Begins) => {
@@ -254,29 +259,28 @@ impl Judges {
                 && let begun = clock::monotonic()
                 && term.next_round <= begun
             {
-                let round = rounds().await;
+                let round = check.beside(rounds()).await;
                 // In a box of its own, so that agents that never judge have none.
-                Box::pin(self.judged(term, &mut table, round)).await;
+                check.beside(Box::pin(self.judged(term, &mut table, round))).await;
                 term.next_round = begun.plus(times.round.into());
             }
         }
     }
 
-    /// Asks better-ranked members whether they judge.
-    async fn look(&self, role: &Role) -> Seen {
+    /// Begins to ask better-ranked members whether they judge.
+    fn look(&self, role: Role) -> Check<'_> {
         let roster = self.roster();
-        let better = roster.ranks().better();
-        match better {
-            // In a box of its own, so that agents that need not ask have none.
-            Some(better) if better.len() >= JUDGES => Box::pin(self.ask(role, better)).await,
+        match roster.ranks().better().map(<[Ranked]>::len) {
+            Some(better) if better >= JUDGES => Check::Asks(Box::pin(self.ask(role, roster))),
             // Fewer are not enough, whatever they answer.
-            _ => Seen { better: better.map(<[Ranked]>::len), ..Seen::default() },
+            better => Check::Done(Seen { better, ..Seen::default() }),
         }
     }
 
     /// Asks better-ranked members whether they judge, one after the other, until the answers
     /// decide.
-    async fn ask(&self, role: &Role, better: &[Ranked]) -> Seen {
+    async fn ask(&self, role: Role, roster: Arc<Roster>) -> Seen {
+        let better = roster.ranks().better().unwrap_or_default();
         let mut seen = Seen { better: Some(better.len()), ..Seen::default() };
         for member in better {
             if role.is_decided(seen.judges, seen.proven) {

@@ -49,7 +49,7 @@ pub enum Change {
 }
 
 /// The role of one agent.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Role {
     times: JudgeTimes,
     judges: bool,
