@@ -46,6 +46,8 @@ match words[0], words[1]:
                 print(name, ready, deleted, release, sep="|")
     case "exec", _:
         pod, command = words[words.index("--namespace") + 2], words[words.index("--") + 1:]
+        if pod in cluster["hanging"]:
+            time.sleep(600)
         if pod in cluster["refused"]:
             refuse(cluster["refused"][pod])
         if command[1] == "version":
@@ -58,6 +60,8 @@ match words[0], words[1]:
         sys.exit(cluster["exit_code"])
     case "port-forward", _:
         pod, port = words[-2].removeprefix("pod/"), words[-1].split(":")[0] or "40217"
+        if pod in cluster["hanging"]:
+            time.sleep(600)
         if pod in cluster["refused"]:
             refuse(cluster["refused"][pod])
         (here / "forwarding").write_text(str(os.getpid()))
@@ -86,7 +90,7 @@ class Plugin:
         self.environment = os.environ | {
             "PATH": f"{self.directory}:{os.environ['PATH']}", "TMPDIR": str(self.directory / "temporary")}
         self.environment.pop("KUBECONFIG", None)
-        self.cluster = {"daemonsets": ["canary", "canary"], "refused": {}, "exit_code": 0, "pods": {
+        self.cluster = {"daemonsets": ["canary", "canary"], "refused": {}, "hanging": [], "exit_code": 0, "pods": {
             "canary": [pod("starting", "node1", ready="False"), pod("stopping", "node2", deleted="2026-11-23T18:00:00Z"),
                        pod("good", "node2"), pod("better", "node3")]}}
 
@@ -155,6 +159,16 @@ class Plugin:
     def test_tries_another_agent(self):
         self.cluster["refused"]["good"] = "error dialing backend: i/o timeout"
         self.expect(["doctor"], 0, "agent in better /kube-canary doctor\n", error="pod good cannot be asked: error dialing backend: i/o timeout")
+
+    def test_tries_another_agent_when_the_node_of_one_is_dead(self):
+        self.cluster["hanging"] = ["good"]
+        self.expect(["doctor"], 0, "agent in better /kube-canary doctor\n",
+                    error="pod good cannot be asked: no answer within 5 seconds")
+        self.cluster["exit_code"] = 1
+        _, output, errors = self.run_plugin("page")
+        self.assertEqual(output, "http://localhost:40217/\n")
+        self.assertIn("pod good cannot be asked: no answer within 5 seconds", errors)
+        self.assertIn("the page as pod better serves it", errors)
 
     def test_names_the_missing_right(self):
         self.cluster["refused"] = {"good": 'Error from server (Forbidden): cannot create resource "pods/exec"'}
