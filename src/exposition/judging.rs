@@ -14,7 +14,7 @@ use crate::units::Nanos;
 /// A verdict as it is exported: the labels of its series, and their values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerdictSeries {
-    /// 16 hexadecimal digits, the same at all judges.
+    /// 32 hexadecimal digits, the same at all judges.
     pub id: String,
     /// The label value of its kind.
     pub kind: &'static str,
@@ -141,7 +141,7 @@ mod tests {
             (String::new(), false, JudgeAnswer::NO)
         );
         let verdict = VerdictSeries {
-            id: "00ff00ff00ff00ff".into(),
+            id: "00ff00ff00ff00ff00ff00ff00ff00ff".into(),
             kind: "link",
             subject: "a\"->b".into(),
             direction: "in",
@@ -150,7 +150,7 @@ mod tests {
             since_unix_seconds: 1_700_000_000,
             holds: true,
         };
-        let ended = VerdictSeries { id: "00ff00ff00ff00fe".into(), holds: false, ..verdict.clone() };
+        let ended = VerdictSeries { id: "00ff00ff00ff00ff00ff00ff00ff00fe".into(), holds: false, ..verdict.clone() };
         let (since, at, verdicts) = (Nanos::from_millis(10_000), Nanos::from_millis(50_000), vec![verdict, ended]);
         judging.publish(Some(Judged { since, rounds: 3, at, nodes: 7, verdicts, dropped: 2 }));
         let labels =
@@ -159,11 +159,11 @@ mod tests {
             written(&judging),
             format!(
                 "kube_canary_verdict{{{}}} 1\nkube_canary_verdict{{{}}} 0\n\
-                 kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff\"}} 1700000000\n\
-                 kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00fe\"}} 1700000000\n\
+                 kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff00ff00ff00ff00ff\"}} 1700000000\n\
+                 kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff00ff00ff00ff00fe\"}} 1700000000\n\
                  kube_canary_verdicts_dropped 2\nkube_canary_judged_nodes 7\nkube_canary_judgement_age_seconds 9\n",
-                labels("00ff00ff00ff00ff"),
-                labels("00ff00ff00ff00fe")
+                labels("00ff00ff00ff00ff00ff00ff00ff00ff"),
+                labels("00ff00ff00ff00ff00ff00ff00ff00fe")
             )
         );
         let answer = judging.answer(Nanos::from_millis(59_000));

@@ -51,11 +51,11 @@ const fn needed(judges: usize) -> usize {
     if judges < 2 { 1 } else { 2 }
 }
 
-/// Whether two judges speak of the same fault: of one subject, at about the same time.
+/// Whether two judges speak of the same fault: one finding, at about the same time.
 pub fn is_same(a: &Verdict, b: &Verdict) -> bool {
     let begin = |of: &Verdict| of.since_unix_seconds.unwrap_or(0);
     let end = |of: &Verdict| of.ended_unix_seconds.unwrap_or(u64::MAX).saturating_add(SLACK_SECONDS);
-    a.id == b.id && begin(a) <= end(b) && begin(b) <= end(a)
+    begin(a) <= end(b) && begin(b) <= end(a) && a.is_same_finding(b)
 }
 
 /// Returns the verdict of a group of judges. At least one is given.
@@ -156,7 +156,8 @@ mod tests {
 
     use super::super::document::tests::{JUDGE, held, verdict};
     use super::*;
-    use crate::mesh::verdicts::Severity;
+    use crate::mesh::verdicts::{Kind, OfNetwork, Severity};
+    use crate::report::Method;
 
     fn said(verdicts: &[Verdict]) -> Said {
         Said { node: "n".into(), judge: JUDGE, held: held(verdicts.to_vec()) }
@@ -187,6 +188,22 @@ mod tests {
                 assert!(overview.state == State::Cause && overview.headline.ends_with(", and 1 more"));
             }
         }
+    }
+
+    #[test]
+    fn verdicts_that_share_only_an_id_are_not_the_same() {
+        let (node, link) = (verdict("node", "innocent"), verdict("link", "a->b"));
+        let others = [
+            Verdict { subject: "guilty".into(), ..node.clone() },
+            Verdict { kind: Kind::Zone, ..node.clone() },
+            Verdict { network: OfNetwork::Node, ..node.clone() },
+            Verdict { protocol: Some(Method::Udp), ..node.clone() },
+        ];
+        for other in others {
+            assert!(other.id == node.id && agreed(&[said(from_ref(&node)), said(&[other])]).is_empty());
+        }
+        let turned = Verdict { subject: "b->a".into(), id: String::new(), ..link.clone() };
+        assert_eq!(subjects(&agreed(&[said(&[turned]), said(&[link])])), ["a->b"], "the ends in another order");
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use super::quorum::is_same;
 use crate::exposition::VerdictSeries;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::verdicts::{self, Judged, Kind, Verdict};
+use crate::mesh::verdicts::{self, Identity, Judged, Kind, Verdict, identity};
 use crate::report::Method;
 
 /// Judgements in a row that must lack a verdict before it ends. One is enough if links have come
@@ -122,9 +122,9 @@ impl Table {
             let holding = self.entries.iter_mut().filter(|entry| entry.holds());
             let count = holding.count();
             let is_of_past = self.is_of_past(verdict) || self.is_rest_of_hole(verdict, found);
-            let known = self.entries.iter_mut().find(|entry| entry.holds() && entry.verdict.id == verdict.id);
+            let known = self.entries.iter_mut().find(|entry| entry.holds() && entry.verdict.is_same_finding(verdict));
             match known {
-                // Slow and losing links share an id, and the graver verdict comes first.
+                // Slow and losing links are one finding, and the graver verdict comes first.
                 Some(known) if known.lacked == 0 => {}
                 Some(known) => *known = known.next(verdict, place),
                 None if is_of_past => {}
@@ -163,14 +163,14 @@ impl Table {
         let is_closing = |entry: &Entry| {
             let wide = &entry.verdict;
             let is_wider = wide.kind == Kind::Mtu && entry.holds() && wide.weight > verdict.weight;
-            is_wider && found.verdicts.iter().all(|it| it.id != wide.id)
+            is_wider && !found.verdicts.iter().any(|verdict| verdict.is_same_finding(wide))
         };
         verdict.kind == Kind::Mtu && self.entries.iter().any(is_closing)
     }
 
     /// Takes a verdict that is over. It ends here, or still holds if it comes and goes.
     fn over(&mut self, verdict: &Verdict) {
-        let is_it = |entry: &Entry| entry.verdict.id == verdict.id;
+        let is_it = |entry: &Entry| entry.verdict.is_same_finding(verdict);
         let last_end = self.entries.iter().filter(|entry| is_it(entry)).filter_map(|it| it.verdict.ended_unix_seconds);
         let last_end = last_end.max().unwrap_or(0);
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && is_it(entry)) else { return };
@@ -188,7 +188,7 @@ impl Table {
         let Some(ended) = verdict.ended_unix_seconds else { return };
         let is_rest = |entry: &Entry| {
             let end = entry.verdict.ended_unix_seconds;
-            entry.verdict.id == verdict.id && entry.holds()
+            entry.holds() && entry.verdict.is_same_finding(verdict)
                 || end.is_some_and(|end| end.abs_diff(ended) <= SAME_END_SECONDS)
         };
         if !self.entries.iter().any(is_rest) {
@@ -253,10 +253,10 @@ impl Table {
             if past().count() <= JUDGE_PAST_MAX && bytes <= JUDGE_PAST_BYTES_MAX {
                 break;
             }
-            let mut times = BTreeMap::<&str, usize>::new();
-            past().for_each(|(_, entry)| *times.entry(&entry.verdict.id).or_default() += 1);
+            let mut times = BTreeMap::<Identity<'_>, usize>::new();
+            past().for_each(|(_, entry)| *times.entry(identity(&entry.verdict)).or_default() += 1);
             let most = times.values().copied().max().unwrap_or(0);
-            let often = past().filter(|(_, entry)| times.get(&*entry.verdict.id) == Some(&most));
+            let often = past().filter(|(_, entry)| times.get(&identity(&entry.verdict)) == Some(&most));
             let Some((first, _)) = often.min_by_key(|(_, entry)| entry.verdict.ended_unix_seconds) else { break };
             self.entries.remove(first);
         }
@@ -270,14 +270,15 @@ impl Table {
             let ended = entry.verdict.ended_unix_seconds;
             ended.is_none_or(|ended| ended.saturating_add(EXPORTED_SECONDS) > now_unix_seconds)
         };
-        let mut shown: Vec<VerdictSeries> = Vec::new();
+        let mut shown: Vec<&Entry> = Vec::new();
         for entry in entries.into_iter().filter(is_shown) {
             // Of a verdict that returns, the last time counts.
-            if shown.len() < MESH_VERDICTS_MAX && shown.iter().all(|other| other.id != entry.verdict.id) {
-                shown.push(entry.series());
+            let is_new = !shown.iter().any(|other| other.verdict.is_same_finding(&entry.verdict));
+            if shown.len() < MESH_VERDICTS_MAX && is_new {
+                shown.push(entry);
             }
         }
-        shown
+        shown.into_iter().map(Entry::series).collect()
     }
 
     /// Returns all verdicts: those that hold, the gravest first, and then those that have ended,
@@ -498,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_verdicts_of_one_id_the_first_counts() {
+    fn the_first_of_two_equal_findings_counts() {
         let mut table = Table::default();
         let mut other = verdict(1, None);
         other.direction = Direction::In;

@@ -46,7 +46,7 @@ pub use direction::Direction;
 pub use evidence::Evidence;
 pub use headline::{Headline, State, of_verdicts};
 pub use sentence::suspect;
-pub use subject::{covers_udp_between, id, in_order};
+pub use subject::{Identity, covers_udp_between, id, identity, in_order};
 
 use std::cmp::Reverse;
 
@@ -122,7 +122,7 @@ impl Kind {
 }
 
 /// Which network a verdict is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OfNetwork {
     /// Between the pods' addresses.
@@ -169,8 +169,8 @@ pub enum Severity {
 /// A verdict, as `/api/v1/verdicts` shows it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// 16 hexadecimal digits: a hash of kind, subject, network and protocol. The two ends of a
-    /// subject are hashed in the order of their names. So it is the same in every agent.
+    /// 32 hexadecimal digits: a hash of the verdict's [`Identity`], so it is the same in every
+    /// agent.
     #[serde(default)]
     pub id: String,
     /// What the verdict is about.
@@ -230,6 +230,12 @@ impl Verdict {
     /// Whether it has not ended.
     pub const fn holds(&self) -> bool {
         self.ended_unix_seconds.is_none()
+    }
+
+    /// Whether both are the same finding, at whatever time. It compares the fields: an id may come
+    /// from another pod.
+    pub fn is_same_finding(&self, other: &Self) -> bool {
+        identity(self) == identity(other)
     }
 }
 

@@ -1,6 +1,12 @@
-//! The subject of a verdict, in at most 128 bytes, and the verdict's id.
+//! The subject of a verdict, in at most 128 bytes, and the identity of a verdict.
+//!
+//! A verdict comes from other pods as well. So its id is a cryptographic hash, under which nobody
+//! finds another subject, and agents compare the fields themselves.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use ring::digest::{Context, SHA256};
 
 use super::{Direction, Kind, OfNetwork, Verdict};
 use crate::report::Method;
@@ -8,8 +14,8 @@ use crate::report::Method;
 /// Largest number of bytes of a subject: it must suit a label value of a time-series database, and
 /// a line of a table.
 const SUBJECT_BYTES_MAX: usize = 128;
-/// Digits of the hash at the end of a name that was cut.
-const CUT_DIGITS: usize = 8;
+/// Hexadecimal digits of a hash: 128 bits.
+const HASH_DIGITS: usize = 32;
 
 /// Returns the subject of a node or zone.
 pub fn of_one(name: &str) -> String {
@@ -39,11 +45,31 @@ pub fn in_order(verdict: &Verdict) -> (Cow<'_, str>, Direction) {
     }
 }
 
-/// Returns the id of a verdict, which is the same in every agent.
+/// What a verdict is about. Two verdicts of one identity are the same finding, by whatever agent and
+/// at whatever time. Direction, severity, beginning and end are no part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity<'a> {
+    /// What kind of fault it is.
+    pub kind: Kind,
+    /// The subject with its ends in order.
+    pub subject: Cow<'a, str>,
+    /// The network of the probes.
+    pub network: OfNetwork,
+    /// The protocol of the probes. `None` if the verdict is about none in particular.
+    pub protocol: Option<Method>,
+}
+
+/// Returns the identity of a verdict, which is the same in every agent.
+pub fn identity(verdict: &Verdict) -> Identity<'_> {
+    let Verdict { kind, network, protocol, .. } = *verdict;
+    Identity { kind, subject: in_order(verdict).0, network, protocol }
+}
+
+/// Returns the id of a verdict: the hash of its identity. A verdict is about both address families
+/// together, so the last part is empty.
 pub fn id(verdict: &Verdict) -> String {
-    let protocol = verdict.protocol.map_or("", Method::label);
-    let (subject, _) = in_order(verdict);
-    format!("{:016x}", hash(&[verdict.kind.label(), &subject, verdict.network.label(), protocol]))
+    let Identity { kind, subject, network, protocol } = identity(verdict);
+    hash(&[kind.label(), &subject, network.label(), protocol.map_or("", Method::label), ""])
 }
 
 /// Whether what UDP probes show of the link between two nodes may belong to a verdict: it is about
@@ -78,16 +104,25 @@ fn cut(name: &str, bytes: usize) -> String {
     if name.len() <= bytes {
         return name.to_owned();
     }
-    let kept = &name[..name.floor_char_boundary(bytes - CUT_DIGITS - 1)];
-    let digits = format!("{:016x}", hash(&[name]));
-    format!("{kept}~{}", &digits[..CUT_DIGITS])
+    let kept = &name[..name.floor_char_boundary(bytes - HASH_DIGITS - 1)];
+    format!("{kept}~{}", hash(&[name]))
 }
 
-/// Returns the 64-bit FNV-1a hash of the parts, each followed by a zero byte. It must be the same
-/// in every version, and any program can compute it. It is no defence against forged names.
-fn hash(parts: &[&str]) -> u64 {
-    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// Returns the first 128 bits of SHA-256 over the parts, each followed by a zero byte, in
+/// hexadecimal. It must be the same in every version, and any program can compute it.
+fn hash(parts: &[&str]) -> String {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(part.as_bytes());
+        context.update(&[0]);
+    }
+    let digest = context.finish();
+    let words = digest.as_ref().iter().take(HASH_DIGITS / 2);
+    words.fold(String::with_capacity(HASH_DIGITS), |mut digits, byte| {
+        // Writing to memory cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
 }
 
 #[cfg(test)]
@@ -120,6 +155,27 @@ mod tests {
         assert!(!covers("partition", "a|b", &[&["a", "d"], &["b", "e"]], [a, ("d", "x")]), "of one group");
         assert!(covers("mesh", "*", &[], [a, c]) && covers("paths", "*", &[], [a, c]));
         assert!(!covers("agent_starved", "a", &[], [a, b]));
+    }
+
+    fn node(subject: &str) -> Verdict {
+        let verdict = serde_json::json!({"kind": "node", "subject": subject, "direction": "both", "network": "pod",
+            "evidence": "", "since_unix_seconds": null});
+        serde_json::from_value(verdict).unwrap()
+    }
+
+    #[test]
+    fn ids_are_128_bits_of_sha_256() {
+        // printf 'node\0n1\0pod\0\0\0' | sha256sum
+        assert_eq!(id(&node("n1")), "09938417f9865e5e683dd24aa9f3cf4b");
+        let name = "n".repeat(129);
+        // (printf '%0129d' 0 | tr 0 n; printf '\0') | sha256sum
+        assert!(of_one(&name).ends_with("~547a598bd3b6d4d41c11bb1874d52811"), "{}", of_one(&name));
+    }
+
+    /// FNV-1a of 64 bits gives both subjects one id. A minute of one CPU finds such a pair.
+    #[test]
+    fn subjects_that_collide_in_fnv_have_different_ids() {
+        assert_ne!(id(&node("iiOSKwfOuFn")), id(&node("O1dIzOcz5ac")));
     }
 
     #[test]

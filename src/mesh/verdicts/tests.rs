@@ -147,7 +147,7 @@ fn a_bad_node_is_named_with_its_figures_and_its_victims_are_not() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if from == "c" || to == "c" { 6 } else { 0 });
     let verdicts = mesh.verdicts();
     assert_eq!(verdicts.len(), 1, "{verdicts:?}");
-    let expected = json!({"id": "8f583936bb919c28", "confidence": "certain", "severity": "critical", "kind": "node", "subject": "c", "direction": "both", "network": "pod",
+    let expected = json!({"id": "ab30e92a9206dd94b636a1c260f008b9", "confidence": "certain", "severity": "critical", "kind": "node", "subject": "c", "direction": "both", "network": "pod",
         "protocol": "icmp", "evidence": "loses 10.0 % of the probes from 3 of 3 sources, and 10.0 % of its own to 3 of 3 nodes",
         "since_unix_seconds": *BEGUN, "summary": "c is losing packets from 3 of 3 sources"});
     assert_eq!(serde_json::to_value(&verdicts[0]).expect("JSON"), expected);
