@@ -100,6 +100,14 @@ pub struct Said {
 }
 
 impl Held {
+    /// Whether the judge sees the mesh: it has asked all nodes, and has the reports of more than
+    /// half of them. What it does not find may be there if not.
+    pub fn sees_mesh(&self) -> bool {
+        let Overview { missing, missing_not_listed, not_gathered, .. } = &self.overview;
+        let missing = missing.len().saturating_add(*missing_not_listed);
+        *not_gathered == 0 && missing.saturating_mul(2) < self.nodes.max(1)
+    }
+
     /// Returns the document's text after the answer whether the agent judges. If it would be too
     /// long, the members of groups are left out, then the rest from its end on.
     pub fn text(mut self) -> String {
@@ -114,8 +122,8 @@ impl Held {
             text = json(&self);
         }
         while text.len() > room {
-            let Overview { missing, starved, leaving, .. } = &mut self.overview;
-            missing.truncate(missing.len() / 2);
+            let Overview { missing, missing_not_listed, starved, leaving, .. } = &mut self.overview;
+            *missing_not_listed += missing.split_off(missing.len() / 2).len();
             starved.truncate(starved.len() / 2);
             leaving.truncate(leaving.len() / 2);
             self.verdicts.truncate(self.verdicts.len() / 2);

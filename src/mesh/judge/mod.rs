@@ -180,7 +180,7 @@ impl Judges {
         if let Some(kept) = self.kept() {
             return kept.agreed;
         }
-        let said = self.said().await;
+        let said = quorum::seeing(self.said().await);
         let now = clock::monotonic();
         let agreed = (!said.is_empty()).then(|| Arc::new(Agreed::of(now, &said)));
         *lock(&self.kept) = Some(Kept { at: now, agreed: agreed.clone() });
@@ -305,7 +305,7 @@ impl Judges {
     /// Keeps what the judges hold, in case this agent has to replace one. One judge alone may be
     /// wrong, so it replaces nothing that several said before.
     async fn copy(&self, table: &mut Table) {
-        let said = self.others(JUDGES).await;
+        let said = quorum::seeing(self.others(JUDGES).await);
         if said.len() >= 2 || table.is_empty() {
             table.copy(&quorum::agreed(&said), clock::realtime().as_secs());
         }
@@ -314,15 +314,10 @@ impl Judges {
     /// Takes a judgement, compares it with those of the other judges, and publishes it.
     async fn judged(&self, term: &mut Term, table: &mut Table, round: Round) {
         let others = self.others(JUDGES - 1).await;
-        let Round { overview, mut found, nodes, figures } = round;
+        let Round { overview, found, nodes, figures } = round;
         *lock(&self.nodes) = figures.map(|figures| (clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
-        if let Some(own) = self.own() {
-            found.verdicts.extend(term.suspects.judged(&own, &others));
-        }
-        table.judged(&found, now_unix_seconds);
-        // After the judgement, so that verdicts that others have held for longer begin as there.
-        table.take_over(quorum::agreed(&others), now_unix_seconds);
+        term.take(table, found, (self.own(), &others), now, now_unix_seconds);
         let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };
         *lock(&self.own) = Some(held.text().into());
         term.judged(table, nodes, now, now_unix_seconds);
@@ -343,6 +338,24 @@ impl Term {
         Self { suspects: Suspects::default(), published, next_round: now }
     }
 
+    /// Takes a judgement into the table, and what judges have said: this agent, if it has judged
+    /// before, and the others.
+    fn take(
+        &mut self,
+        table: &mut Table,
+        mut found: Found,
+        (own, others): (Option<Said>, &[Said]),
+        now: Nanos,
+        now_unix_seconds: u64,
+    ) {
+        if let Some(own) = own {
+            found.verdicts.extend(self.suspects.judged(now, &own, others));
+        }
+        table.judged(&found, now_unix_seconds);
+        // After the judgement, so that verdicts that others have held for longer begin as there.
+        table.take_over(quorum::agreed(others), now_unix_seconds);
+    }
+
     fn judged(&mut self, table: &Table, nodes: usize, now: Nanos, now_unix_seconds: u64) {
         let Judged { since, rounds, .. } = self.published;
         let (verdicts, dropped) = (table.series(now_unix_seconds), table.dropped());
@@ -353,3 +366,6 @@ impl Term {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,11 +51,25 @@ const fn needed(judges: usize) -> usize {
     if judges < 2 { 1 } else { 2 }
 }
 
+/// Leaves out the judges that do not see the mesh, if two do. Nothing that they say is held against
+/// them, so it does not count either: it would be free to claim that reports are missing.
+pub fn seeing(mut said: Vec<Said>) -> Vec<Said> {
+    if said.iter().filter(|said| said.held.sees_mesh()).count() >= 2 {
+        said.retain(|said| said.held.sees_mesh());
+    }
+    said
+}
+
 /// Whether two judges speak of the same fault: one finding, at about the same time.
 pub fn is_same(a: &Verdict, b: &Verdict) -> bool {
+    are_simultaneous(a, b) && a.is_same_finding(b)
+}
+
+/// Whether two verdicts hold or held at about the same time.
+pub fn are_simultaneous(a: &Verdict, b: &Verdict) -> bool {
     let begin = |of: &Verdict| of.since_unix_seconds.unwrap_or(0);
     let end = |of: &Verdict| of.ended_unix_seconds.unwrap_or(u64::MAX).saturating_add(SLACK_SECONDS);
-    begin(a) <= end(b) && begin(b) <= end(a) && a.is_same_finding(b)
+    begin(a) <= end(b) && begin(b) <= end(a)
 }
 
 /// Returns the verdict of a group of judges. At least one is given.
@@ -204,6 +218,21 @@ mod tests {
         }
         let turned = Verdict { subject: "b->a".into(), id: String::new(), ..link.clone() };
         assert_eq!(subjects(&agreed(&[said(&[turned]), said(&[link])])), ["a->b"], "the ends in another order");
+    }
+
+    #[test]
+    fn a_judge_that_claims_to_lack_reports_counts_no_more_than_a_silent_one() {
+        let (node, lie) = (verdict("node", "c"), verdict("node", "innocent"));
+        let honest = [said(from_ref(&node)), said(&[node.clone(), lie.clone()])];
+        let mut liar = said(&[lie]);
+        liar.held.overview.missing = vec![Missing { node: "x".into(), error: "timeout".into() }; 2];
+        for place in 0..3 {
+            let mut all = honest.to_vec();
+            all.insert(place, liar.clone());
+            assert_eq!(subjects(&agreed(&seeing(all))), ["c"]);
+        }
+        assert_eq!(seeing(vec![liar.clone(), liar.clone(), said(&[])]).len(), 3, "most lack reports");
+        assert_eq!(seeing(vec![liar]).len(), 1);
     }
 
     #[test]

@@ -5,17 +5,29 @@
 //! round is not enough: judges collect at different times, and evidence at the edge of a threshold
 //! is there for one of them and not for another. That a judge is suspect is a verdict like any
 //! other, so it counts if two judges hold it.
+//!
+//! A judge that is cut off sees another mesh than the others do, and keeps what it found there for
+//! a day. So only those verdicts are compared that began when all three saw the mesh: each of them
+//! collected most reports and was read by this agent, in every round since. The agent remembers
+//! this itself. A judge is believed that it lacks reports, because one may answer others that it
+//! cannot ask. Such a judge counts no more than one that is silent ([`quorum::seeing`]).
 
-use super::document::{self, Said};
-use super::quorum::is_same;
+use std::borrow::Cow;
+
+use super::document::Said;
+use super::quorum;
 use crate::limits::MESH_VERDICTS_MAX;
-use crate::mesh::verdicts::{self, Confidence, Kind, Verdict};
+use crate::mesh::verdicts::{self, Confidence, Identity, Kind, Verdict};
+use crate::units::Nanos;
 
 /// Rounds in a row in which a judge must differ in the same verdict.
 const ROUNDS: u8 = 3;
 /// A verdict that has ended is compared if it held for so long. Shorter ones may have been found by
 /// one judge alone.
 const LASTING_SECONDS: u64 = 60;
+/// Rounds after which a judge holds nothing any more that it found before them: ten minutes, the
+/// longest time that reports look back.
+const SETTLED_ROUNDS: u32 = 40;
 
 /// In which way a judge differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,43 +40,61 @@ enum Differs {
 struct Dispute {
     judge: Box<str>,
     differs: Differs,
-    id: String,
+    finding: Identity<'static>,
     rounds: u8,
 }
 
-/// The disputes of the last round: at most one for each verdict of each judge.
+/// A judge that sees the mesh, since when, and for how many rounds.
+#[derive(Debug)]
+struct Seeing {
+    judge: Box<str>,
+    since: Nanos,
+    rounds: u32,
+}
+
+/// The judges that see the mesh, and the disputes of the last round: at most one for each verdict
+/// of each judge.
 #[derive(Debug, Default)]
-pub struct Suspects(Vec<Dispute>);
+pub struct Suspects {
+    seeing: Vec<Seeing>,
+    disputes: Vec<Dispute>,
+}
 
 impl Suspects {
     /// Returns the verdicts over judges that are suspect, once in a round. `own` is what this agent
     /// says. With fewer than two others there are none, because it cannot be told which is right.
-    pub fn judged(&mut self, own: &Said, others: &[Said]) -> Vec<Verdict> {
-        let [a, b] = others else {
-            self.0.clear();
-            return Vec::new();
-        };
-        let before = std::mem::take(&mut self.0);
-        if ![own, a, b].into_iter().all(is_whole) {
+    pub fn judged(&mut self, now: Nanos, own: &Said, others: &[Said]) -> Vec<Verdict> {
+        self.see(now, own, others);
+        let before = std::mem::take(&mut self.disputes);
+        let [a, b] = others else { return Vec::new() };
+        if self.seeing.len() < 3 {
             return Vec::new();
         }
+        let since = self.seeing.iter().map(|seeing| seeing.since).max().unwrap_or(now);
+        let together = Together {
+            since_unix_seconds: own.held.now_unix_seconds.saturating_sub(now.since(since).as_secs()),
+            are_settled: self.seeing.iter().all(|seeing| seeing.rounds > SETTLED_ROUNDS),
+        };
         let mut suspects = Vec::new();
         for (judge, third) in [(a, b), (b, a)] {
-            let since = [own, judge, third].map(began).into_iter().max().unwrap_or(0);
-            let has = |said: &Said, verdict: &Verdict| said.held.verdicts.iter().any(|it| is_same(it, verdict));
             let compared = |said: &'_ Said| {
-                said.held.verdicts.iter().filter(move |it| is_compared(it, since)).cloned().collect::<Vec<_>>()
+                let verdicts = said.held.verdicts.iter();
+                verdicts.filter(|verdict| together.compares(verdict)).cloned().collect::<Vec<_>>()
             };
-            let adds = compared(judge).into_iter().filter(|it| !has(own, it) && !has(third, it));
-            let both = compared(own).into_iter().filter(|it| compared(third).iter().any(|other| is_same(it, other)));
-            let lacks = both.filter(|it| !has(judge, it));
+            let adds = compared(judge).into_iter().filter(|it| !may_have(own, it) && !may_have(third, it));
+            let of_third = compared(third);
+            let both = compared(own).into_iter().filter(|it| of_third.iter().any(|other| is_same_fault(it, other)));
+            let lacks = both.filter(|it| !may_have(judge, it));
             let disputed = adds.map(|it| (Differs::Adds, it)).chain(lacks.map(|it| (Differs::Lacks, it)));
             let mut worst: Option<(u8, Differs, Verdict)> = None;
             for (differs, verdict) in disputed {
-                let known =
-                    before.iter().find(|it| it.judge == judge.node && it.differs == differs && it.id == verdict.id);
+                let finding = fault(&verdict);
+                let known = before.iter().find(|dispute| {
+                    dispute.judge == judge.node && dispute.differs == differs && dispute.finding == finding
+                });
                 let rounds = known.map_or(1, |known| known.rounds.saturating_add(1));
-                self.0.push(Dispute { judge: judge.node.clone(), differs, id: verdict.id.clone(), rounds });
+                let finding = Identity { subject: Cow::Owned(finding.subject.into_owned()), ..finding };
+                self.disputes.push(Dispute { judge: judge.node.clone(), differs, finding, rounds });
                 if worst.as_ref().is_none_or(|(most, ..)| rounds > *most) {
                     worst = Some((rounds, differs, verdict));
                 }
@@ -79,54 +109,100 @@ impl Suspects {
         }
         suspects
     }
+
+    /// Takes which judges see the mesh in this round. One that missed a round begins anew.
+    fn see(&mut self, now: Nanos, own: &Said, others: &[Said]) {
+        let before = std::mem::take(&mut self.seeing);
+        let judges = std::iter::once(own).chain(others).filter(|said| said.held.sees_mesh());
+        self.seeing.extend(judges.map(|said| {
+            let known = before.iter().find(|seeing| seeing.judge == said.node);
+            let (since, rounds) = known.map_or((now, 0), |known| (known.since, known.rounds));
+            Seeing { judge: said.node.clone(), since, rounds: rounds.saturating_add(1) }
+        }));
+    }
 }
 
-/// Whether a judge has seen the whole mesh and lists all that it holds. Of a larger mesh each judge
-/// sees another part.
-fn is_whole(said: &Said) -> bool {
-    let holding = said.held.verdicts.iter().filter(|verdict| verdict.holds());
-    said.held.overview.not_gathered == 0 && holding.count() < MESH_VERDICTS_MAX
+/// The time in which all three judges saw the mesh.
+struct Together {
+    since_unix_seconds: u64,
+    /// Whether it is so long that nothing from before still holds.
+    are_settled: bool,
 }
 
-/// When a judge began to judge, by this agent's clock.
-fn began(said: &Said) -> u64 {
-    said.held.now_unix_seconds.saturating_sub(document::whole_seconds(said.judge.since_seconds))
+impl Together {
+    /// Whether a verdict is compared: it is certain, and no judge can have missed it. An agent may
+    /// answer one judge and not another, so verdicts over agents are not compared.
+    fn compares(&self, verdict: &Verdict) -> bool {
+        let begun = verdict.since_unix_seconds.filter(|begun| *begun >= self.since_unix_seconds);
+        verdict.kind < Kind::AgentStarved
+            && verdict.confidence == Confidence::Certain
+            && !verdict.unconfirmed
+            && match (begun, verdict.ended_unix_seconds) {
+                (Some(_), None) => true,
+                (Some(begun), Some(ended)) => ended >= begun + LASTING_SECONDS,
+                (None, None) => self.are_settled,
+                (None, Some(_)) => false,
+            }
+    }
 }
 
-/// Whether a verdict is compared: it is certain, and no judge can have missed it. An agent may
-/// answer one judge and not another, so verdicts over agents are not compared. `since` is when the
-/// last of the judges began.
-fn is_compared(verdict: &Verdict, since: u64) -> bool {
-    verdict.kind < Kind::AgentStarved
-        && verdict.confidence == Confidence::Certain
-        && !verdict.unconfirmed
-        && match (verdict.since_unix_seconds, verdict.ended_unix_seconds) {
-            (_, None) => true,
-            (Some(begun), Some(ended)) => begun >= since && ended >= begun + LASTING_SECONDS,
-            (None, Some(_)) => false,
-        }
+/// Returns what a verdict blames. The protocol is no part of it: a judge that collects earlier
+/// finds a fault by the first protocol that loses.
+fn fault(verdict: &Verdict) -> Identity<'_> {
+    Identity { protocol: None, ..verdicts::identity(verdict) }
+}
+
+fn is_same_fault(a: &Verdict, b: &Verdict) -> bool {
+    quorum::are_simultaneous(a, b) && fault(a) == fault(b)
+}
+
+/// Whether a judge has a verdict over the same fault, or holds so many that its list may lack it.
+fn may_have(said: &Said, verdict: &Verdict) -> bool {
+    let theirs = &said.held.verdicts;
+    theirs.iter().any(|theirs| is_same_fault(theirs, verdict))
+        || verdict.holds() && theirs.iter().filter(|theirs| theirs.holds()).count() >= MESH_VERDICTS_MAX
 }
 
 #[cfg(test)]
 mod tests {
     use std::slice::from_ref;
 
-    use super::super::document::tests::{JUDGE, held, verdict};
+    use super::super::document::tests::{JUDGE, held, verdict as of_kind};
     use super::*;
+    use crate::report::{Method, Missing};
+
+    /// Unix time of the first round.
+    const BEGIN: u64 = 2_000;
+
+    /// A verdict that begins with the first round.
+    fn verdict(kind: &str, subject: &str) -> Verdict {
+        Verdict { since_unix_seconds: Some(BEGIN), ..of_kind(kind, subject) }
+    }
 
     fn said(node: &str, verdicts: &[Verdict]) -> Said {
         Said { node: node.into(), judge: JUDGE, held: held(verdicts.to_vec()) }
     }
 
-    /// The evidence of the suspects after each of so many rounds.
-    fn after(rounds: usize, own: &[Verdict], a: &[Verdict], b: &[Verdict]) -> Vec<Vec<String>> {
+    /// A judge that lacks the reports of two of its three nodes.
+    fn lacking(node: &str, verdicts: &[Verdict]) -> Said {
+        let mut said = said(node, verdicts);
+        let missing = |node: &str| Missing { node: node.into(), error: "timeout".into() };
+        said.held.overview.missing = ["x", "y"].map(missing).into();
+        said
+    }
+
+    /// The evidence of the suspects in this round.
+    fn judged(suspects: &mut Suspects, round: u64, mut own: Said, others: &[Said]) -> Vec<String> {
+        own.held.now_unix_seconds = BEGIN + round * 15;
+        let found = suspects.judged(Nanos::from_millis(round * 15_000), &own, others);
+        found.into_iter().map(|it| format!("{}: {}", it.subject, it.evidence)).collect()
+    }
+
+    /// The evidence of the suspects in each of this many rounds.
+    fn after(rounds: u64, own: &[Verdict], a: &[Verdict], b: &[Verdict]) -> Vec<Vec<String>> {
         let mut suspects = Suspects::default();
-        (0..rounds)
-            .map(|_| {
-                let found = suspects.judged(&said("own", own), &[said("a", a), said("b", b)]);
-                found.into_iter().map(|it| format!("{}: {}", it.subject, it.evidence)).collect()
-            })
-            .collect()
+        let mut round = |round| judged(&mut suspects, round, said("own", own), &[said("a", a), said("b", b)]);
+        (0..rounds).map(&mut round).collect()
     }
 
     #[test]
@@ -144,34 +220,52 @@ mod tests {
     fn judges_that_agree_that_are_uncertain_or_that_see_other_agents_are_not_suspect() {
         let link = verdict("link", "x->y");
         let likely = Verdict { confidence: Confidence::Likely, ..link.clone() };
+        let by_udp = Verdict { protocol: Some(Method::Udp), ..link.clone() };
         let agent = verdict("agent_unreachable", "x");
         for (own, a, b) in [
             (vec![link.clone()], vec![link.clone()], vec![link.clone()]),
             (vec![], vec![likely.clone()], vec![]),
             (vec![likely], vec![link.clone()], vec![]),
+            (vec![link.clone()], vec![by_udp], vec![link.clone()]),
             (vec![], vec![agent], vec![]),
             // This agent is the one that differs: the two others name it.
             (vec![link.clone()], vec![], vec![]),
         ] {
-            assert!(after(9, &own, &a, &b).iter().all(Vec::is_empty));
+            assert!(after(60, &own, &a, &b).iter().all(Vec::is_empty));
         }
         let mut suspects = Suspects::default();
-        for _ in 0..9 {
-            assert!(suspects.judged(&said("own", &[]), &[said("a", from_ref(&link))]).is_empty(), "of two judges");
+        for round in 0..9 {
+            let others = [said("a", from_ref(&link))];
+            assert!(judged(&mut suspects, round, said("own", &[]), &others).is_empty(), "of two judges");
         }
     }
 
     #[test]
-    fn judges_that_see_only_a_part_of_the_mesh_are_not_compared() {
-        let (mut suspects, link) = (Suspects::default(), verdict("link", "x->y"));
+    fn judges_that_do_not_see_the_mesh_are_not_compared() {
+        let link = verdict("link", "x->y");
         let mut part = said("a", from_ref(&link));
         part.held.overview.not_gathered = 1;
-        let all: Vec<Verdict> = (0..MESH_VERDICTS_MAX).map(|n| verdict("node", &format!("n{n}"))).collect();
-        for one in [part, said("a", &all)] {
-            for _ in 0..9 {
-                assert!(suspects.judged(&said("own", &[]), &[one.clone(), said("b", &[])]).is_empty());
+        for a in [part, lacking("a", from_ref(&link))] {
+            let mut suspects = Suspects::default();
+            for round in 0..60 {
+                let others = [a.clone(), said("b", &[])];
+                assert!(judged(&mut suspects, round, said("own", &[]), &others).is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_full_list_excuses_what_it_lacks_and_not_what_it_adds() {
+        let (link, ended) = (verdict("link", "x->y"), Some(BEGIN + 100));
+        let all: Vec<Verdict> = (0..MESH_VERDICTS_MAX).map(|n| verdict("node", &format!("n{n}"))).collect();
+        let more = [all.clone(), vec![link.clone()]].concat();
+        assert!(after(9, &more, &more, &all).concat().is_empty());
+        assert!(after(9, &all, &more, &all).concat().is_empty());
+        let found = after(3, &[], &all, &[]).concat();
+        assert!(found.len() == 1 && found[0].starts_with("a: as a judge it reports"), "{found:?}");
+        let past = [all.clone(), vec![Verdict { ended_unix_seconds: ended, ..link }]].concat();
+        let found = after(3, &all, &past, &all).concat();
+        assert!(found.len() == 1 && found[0].starts_with("a: as a judge it reports"), "{found:?}");
     }
 
     #[test]
@@ -179,22 +273,69 @@ mod tests {
         let (link, mut suspects) = (verdict("link", "x->y"), Suspects::default());
         let mut round = |differs: bool| {
             let a = if differs { vec![link.clone()] } else { Vec::new() };
-            !suspects.judged(&said("own", &[]), &[said("a", &a), said("b", &[])]).is_empty()
+            !judged(&mut suspects, 0, said("own", &[]), &[said("a", &a), said("b", &[])]).is_empty()
         };
         assert_eq!([true, true, false, true, true, true].map(&mut round), [false, false, false, false, false, true]);
     }
 
     #[test]
     fn a_forged_past_makes_a_judge_suspect_if_all_three_judged_at_that_time_and_it_lasted() {
-        // All of them judge since 1,100.
         let past = |since, end| Verdict {
             since_unix_seconds: Some(since),
             ended_unix_seconds: Some(end),
             ..verdict("node", "z")
         };
-        for (since, end, is_suspect) in [(1_200, 1_300, true), (1_000, 1_300, false), (1_200, 1_240, false)] {
-            let found = after(3, &[], &[past(since, end)], &[]);
-            assert_eq!(!found[2].is_empty(), is_suspect, "{since} to {end}");
+        for (since, end, is_suspect) in [(2_000, 2_100, true), (1_999, 2_100, false), (2_000, 2_059, false)] {
+            let found = after(60, &[], &[past(since, end)], &[]);
+            assert_eq!(!found.concat().is_empty(), is_suspect, "{since} to {end}");
+        }
+    }
+
+    #[test]
+    fn what_holds_from_before_is_compared_after_ten_minutes() {
+        for since in [Some(1_999), Some(1), None] {
+            let old = Verdict { since_unix_seconds: since, ..verdict("node", "z") };
+            let found = after(60, &[], from_ref(&old), &[]);
+            let first = found.iter().position(|found| !found.is_empty());
+            assert_eq!(first, Some(SETTLED_ROUNDS as usize + usize::from(ROUNDS) - 1));
+        }
+    }
+
+    /// One of the three is cut off in rounds 10 to 19. What is found meanwhile is of that time.
+    #[test]
+    fn what_a_judge_held_or_did_not_see_while_it_was_cut_off_is_not_held_against_it() {
+        let over = |kind: &str| Verdict {
+            since_unix_seconds: Some(BEGIN + 150),
+            ended_unix_seconds: Some(BEGIN + 300),
+            ..verdict(kind, "z")
+        };
+        let (own_view, true_one) = (over("mesh"), over("node"));
+        let of = |name: &str, is_off: bool, round: u64| match round {
+            ..10 => Some(said(name, &[])),
+            10..20 if is_off => None,
+            _ => Some(said(name, from_ref(if is_off { &own_view } else { &true_one }))),
+        };
+        for does_answer in [true, false] {
+            let mut suspects = Suspects::default();
+            for round in 0..100 {
+                let away = does_answer.then(|| lacking("a", &[]));
+                let [a, b] = [of("a", true, round).or(away), of("b", false, round)];
+                let others: Vec<Said> = [a, b].into_iter().flatten().collect();
+                let own = of("own", false, round).expect("it judges");
+                assert!(judged(&mut suspects, round, own, &others).is_empty(), "{does_answer}, in round {round}");
+            }
+        }
+        let mut suspects = Suspects::default();
+        for round in 0..100 {
+            let own = of("own", true, round).unwrap_or_else(|| lacking("own", &[]));
+            let others = ["a", "b"].map(|name| of(name, false, round).expect("it judges"));
+            // What only one of them adds while this agent sees little.
+            let others = others.map(|mut said| {
+                let adds = said.node == "b".into() && (10..20).contains(&round);
+                said.held.verdicts.extend(adds.then(|| over("zone")));
+                said
+            });
+            assert!(judged(&mut suspects, round, own, &others).is_empty(), "this agent, in round {round}");
         }
     }
 }

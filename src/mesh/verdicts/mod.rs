@@ -278,8 +278,8 @@ pub struct Judged {
     pub ended: Vec<Verdict>,
     /// Whether links that lost all have come back. A verdict that is no longer found is over then.
     pub are_links_back: bool,
-    /// Whether the reports of half of the nodes and more are missing, and no verdict over the network
-    /// explains that. What this judgement does not find may hold all the same.
+    /// Whether the reports of half of the nodes and more are missing, and no verdict over the
+    /// network explains that. What this judgement does not find may hold all the same.
     pub is_partial: bool,
 }
 

@@ -45,8 +45,8 @@ pub fn in_order(verdict: &Verdict) -> (Cow<'_, str>, Direction) {
     }
 }
 
-/// What a verdict is about. Two verdicts of one identity are the same finding, by whatever agent and
-/// at whatever time. Direction, severity, beginning and end are no part of it.
+/// What a verdict is about. Two verdicts of one identity are the same finding, by whatever agent
+/// and at whatever time. Direction, severity, beginning and end are no part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Identity<'a> {
     /// What kind of fault it is.

@@ -1,0 +1,243 @@
+//! Six agents on a scripted clock, each on a node of its own. They judge by their real roles,
+//! tables and documents. What a judgement finds is scripted. Nodes are cut off and come back.
+
+use super::document::tests::{held, verdict};
+use super::role::Role;
+use super::*;
+use crate::mesh::verdicts::{Kind, id};
+use crate::report::{Method, Missing};
+
+/// Unix time of the first second.
+const BEGIN: u64 = 1_000_000;
+const ROUND: u64 = 15;
+/// For so long after its end the reports show a fault.
+const WINDOW: u64 = 60;
+
+/// A cut between the nodes whose bits differ in `side`.
+#[derive(Clone, Copy)]
+struct Cut {
+    side: u32,
+    from: u64,
+    to: u64,
+    /// What judges that reach most nodes call it.
+    kind: &'static str,
+    subject: &'static str,
+}
+
+struct Agent {
+    role: Role,
+    table: Table,
+    term: Option<Term>,
+    /// Its document, and when it was written.
+    document: Option<(String, u64)>,
+    rounds: u32,
+    is_killed: bool,
+    /// The protocol by which it finds faults.
+    protocol: Option<Method>,
+}
+
+struct World {
+    agents: Vec<Agent>,
+    cuts: Vec<Cut>,
+    /// Seconds since the begin.
+    now: u64,
+}
+
+fn name(agent: usize) -> String {
+    format!("n{agent}")
+}
+
+fn at(second: u64) -> Nanos {
+    Nanos::from_millis(second * 1_000)
+}
+
+impl World {
+    fn new(cuts: &[Cut], protocols: [Option<Method>; 6]) -> Self {
+        let agent = |protocol| Agent {
+            role: Role::new(JudgeTimes::default()),
+            table: Table::default(),
+            term: None,
+            document: None,
+            rounds: 0,
+            is_killed: false,
+            protocol,
+        };
+        Self { agents: protocols.into_iter().map(agent).collect(), cuts: cuts.to_vec(), now: 0 }
+    }
+
+    fn reaches(&self, a: usize, b: usize) -> bool {
+        let parts = |cut: &Cut| (cut.from..cut.to).contains(&self.now) && cut.side >> a & 1 != cut.side >> b & 1;
+        !self.cuts.iter().any(parts)
+    }
+
+    /// What the judge `to` says to the agent `from`.
+    fn said(&self, from: usize, to: usize) -> Option<Said> {
+        let agent = &self.agents[to];
+        let (text, written) = agent.document.as_ref().filter(|_| !agent.is_killed && self.reaches(from, to))?;
+        let age_seconds = (self.now - written) as f64;
+        let answer = JudgeAnswer { judges: true, rounds: agent.rounds, age_seconds, ..JudgeAnswer::NO };
+        document::read(&name(to), &document::whole(&answer, text), BEGIN + self.now)
+    }
+
+    /// What the best-ranked other judges say, at most so many.
+    fn others(&self, agent: usize, count: usize) -> Vec<Said> {
+        let others = (0..self.agents.len()).filter(|other| *other != agent);
+        others.filter_map(|other| self.said(agent, other)).take(count).collect()
+    }
+
+    fn check(&mut self, agent: usize) {
+        let better: Vec<&Agent> =
+            (0..agent).filter(|better| self.said(agent, *better).is_some()).map(|it| &self.agents[it]).collect();
+        let proven = better.iter().filter(|better| better.rounds >= ROUNDS_PROVEN).count();
+        let seen = Seen { better: Some(agent), judges: better.len(), proven };
+        let now = at(self.now);
+        let checked = &mut self.agents[agent];
+        match checked.role.checked(seen, now) {
+            Some(Change::Begins) => checked.term = Some(Term::new(now)),
+            Some(Change::Ends) => (checked.term, checked.document, checked.rounds) = (None, None, 0),
+            None => {}
+        }
+    }
+
+    /// What a judgement of an agent finds, and the nodes whose report is missing.
+    fn judge(&self, agent: usize) -> (Found, Vec<Missing>) {
+        let count = self.agents.len();
+        let is_missing = |node: &usize| !self.reaches(agent, *node);
+        let missing: Vec<Missing> =
+            (0..count).filter(is_missing).map(|node| Missing { node: name(node), error: "timeout".into() }).collect();
+        let is_partial = missing.len() * 2 >= count;
+        let (mut verdicts, mut ended) = (Vec::new(), Vec::new());
+        let shown = |cut: &&Cut| (cut.from + 5..cut.to + WINDOW).contains(&self.now);
+        for cut in self.cuts.iter().filter(shown) {
+            let (kind, subject) = if is_partial { ("mesh", "*") } else { (cut.kind, cut.subject) };
+            let (protocol, since_unix_seconds) = (self.agents[agent].protocol, Some(BEGIN + cut.from));
+            let of = Verdict { protocol, since_unix_seconds, ..verdict(kind, subject) };
+            let of = Verdict { id: id(&of), ..of };
+            if self.now < cut.to + 20 {
+                verdicts.push(of);
+            } else {
+                ended.push(Verdict { ended_unix_seconds: Some(BEGIN + cut.to), ..of });
+            }
+        }
+        (Found { verdicts, ended, is_partial, ..Found::default() }, missing)
+    }
+
+    fn round(&mut self, agent: usize) {
+        let Some(mut term) = self.agents[agent].term.take() else { return };
+        let (found, missing) = self.judge(agent);
+        let said = (self.said(agent, agent), &self.others(agent, JUDGES - 1)[..]);
+        let (now, now_unix_seconds, nodes) = (at(self.now), BEGIN + self.now, self.agents.len());
+        let Agent { table, document, rounds, .. } = &mut self.agents[agent];
+        term.take(table, found, said, now, now_unix_seconds);
+        let Held { overview, .. } = held(Vec::new());
+        let overview = Overview { missing, ..overview };
+        let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };
+        (*document, *rounds) = (Some((held.text(), self.now)), *rounds + 1);
+        self.agents[agent].term = Some(term);
+    }
+
+    /// Lets the time pass until this second. Each agent judges at a phase of its own.
+    fn until(&mut self, end: u64) {
+        while self.now < end {
+            for agent in (0..self.agents.len()).filter(|agent| !self.agents[*agent].is_killed).collect::<Vec<_>>() {
+                let phase = agent as u64 * 4;
+                if self.now % 2 == phase % 2 {
+                    self.check(agent);
+                }
+                if self.now % ROUND == phase % ROUND {
+                    self.round(agent);
+                }
+                self.is_nobody_suspect(agent);
+            }
+            self.now += 1;
+        }
+    }
+
+    fn is_nobody_suspect(&self, agent: usize) {
+        let text = self.agents[agent].document.as_ref().map_or("", |(text, _)| text);
+        assert!(!text.contains("agent_suspect"), "at {} s {agent} says {text}", self.now);
+    }
+
+    /// What a reader at each agent gets.
+    fn readers(&self) -> Vec<Vec<Verdict>> {
+        let judges = |agent: &usize| {
+            let said = (0..self.agents.len()).filter_map(|judge| self.said(*agent, judge)).take(JUDGES).collect();
+            quorum::agreed(&quorum::seeing(said))
+        };
+        (0..self.agents.len()).filter(|agent| !self.agents[*agent].is_killed).map(|it| judges(&it)).collect()
+    }
+}
+
+/// The faults that a reader at each agent sees in the past, if none holds.
+fn past(world: &World) -> Vec<Vec<(Kind, String)>> {
+    let of = |verdicts: Vec<Verdict>| {
+        assert!(!verdicts.iter().any(Verdict::holds), "{verdicts:?}");
+        verdicts.into_iter().map(|verdict| (verdict.kind, verdict.subject)).collect()
+    };
+    world.readers().into_iter().map(of).collect()
+}
+
+const ALL: [Option<Method>; 6] = [None; 6];
+/// Each judge finds faults by another protocol.
+const APART: [Option<Method>; 6] =
+    [Some(Method::Icmp), None, Some(Method::Udp), Some(Method::Tcp), Some(Method::Icmp), None];
+
+const fn node_off(node: u32, seconds: u64) -> Cut {
+    let subject = ["n0", "n1", "n2"][node as usize];
+    Cut { side: 1 << node, from: 300, to: 300 + seconds, kind: "node", subject }
+}
+
+#[test]
+fn judge_is_not_suspect_after_its_node_was_off() {
+    for (node, seconds) in [(0, 75), (0, 180), (1, 75), (1, 180), (2, 75), (2, 180)] {
+        let cut = node_off(node, seconds);
+        for protocols in [ALL, APART] {
+            let mut world = World::new(&[cut], protocols);
+            world.until(1_500);
+            if protocols == ALL {
+                let fault = vec![(Kind::Node, cut.subject.to_owned())];
+                assert_eq!(past(&world), vec![fault; 6], "{} {seconds}", cut.subject);
+            }
+        }
+    }
+}
+
+#[test]
+fn judges_on_both_sides_of_a_cut_are_not_suspect_after_it() {
+    // One or two of the three judges, two to four of the six nodes.
+    for side in [0b00_1001, 0b01_0010, 0b10_0100, 0b00_0011, 0b00_0110, 0b11_1000, 0b00_0111, 0b10_0011, 0b01_1001] {
+        for seconds in [75, 180] {
+            for protocols in [ALL, APART] {
+                let cut = Cut { side, from: 300, to: 300 + seconds, kind: "zone", subject: "z" };
+                let mut world = World::new(&[cut], protocols);
+                world.until(1_500);
+                let readers = past(&world);
+                assert!(readers.iter().all(|past| *past == readers[0]), "{side:06b}: {readers:?}");
+                if protocols == ALL && (side & 0b111).count_ones() == 1 && side.count_ones() == 2 {
+                    assert_eq!(readers[0], [(Kind::Zone, "z".to_owned())], "{side:06b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn judge_that_replaces_a_killed_one_is_not_suspect() {
+    for killed in 0..3 {
+        for again in [None, Some(20), Some(100)] {
+            for protocols in [ALL, APART] {
+                let mut world = World::new(&[node_off(0, 75), Cut { from: 600, to: 700, ..node_off(1, 0) }], protocols);
+                world.until(620);
+                world.agents[killed].is_killed = true;
+                if let Some(seconds) = again {
+                    world.until(620 + seconds);
+                    let new = World::new(&[], protocols).agents.remove(killed);
+                    world.agents[killed] = new;
+                }
+                world.until(1_800);
+                let readers = past(&world);
+                assert!(readers.iter().all(|past| *past == readers[0]), "{killed}: {readers:?}");
+            }
+        }
+    }
+}
