@@ -225,6 +225,29 @@ fn what_one_judge_says_alone_is_likely_and_its_past_unconfirmed() {
     assert!(ended["unconfirmed"] == true, "{ended}");
 }
 
+/// FNV-1a of 64 bits, the hash of earlier versions, gives both subjects one id.
+#[test]
+fn readers_see_nothing_of_a_subject_that_was_made_to_collide_with_a_true_one() {
+    let [guilty, innocent] =
+        ["iiOSKwfOuFn", "O1dIzOcz5ac"].map(|node| judge_with(&[verdict("node", node, (600, None))]));
+    let mut false_id = verdict("node", "O1dIzOcz5ac", (600, None));
+    false_id["id"] = verdict("node", "iiOSKwfOuFn", (600, None))["id"].clone();
+    for liar in [innocent, judge_with(&[false_id])] {
+        for place in 0..3 {
+            let mut claims = [(); 3].map(|()| guilty.clone());
+            claims[place] = liar.clone();
+            let mesh = claiming(claims, times());
+            for path in ["/api/v1/verdicts", "/api/v1/history"] {
+                let answer = read(&mesh, path);
+                assert!(
+                    subjects(&answer) == ["iiOSKwfOuFn"] && !answer.to_string().contains("O1dIzOcz5ac"),
+                    "{answer}"
+                );
+            }
+        }
+    }
+}
+
 #[test]
 fn readers_learn_how_many_nodes_the_judges_did_not_ask() {
     let mut part = judge_with(&[verdict("node", "c", (600, None))]);
