@@ -426,6 +426,7 @@ impl ProbeLoop {
         self.probers.set_members(&directory.member_addresses());
         let statistics = &self.view.statistics;
         let (methods, bounds) = (statistics.methods(), statistics.scale().bounds().as_slice().len());
+        let [.., displaced] = directory.nodes();
         let peers = directory.nodes().iter().sum::<usize>();
         let (links, made) = directory.peers().fold((0, 0), |(links, made), (_, peer)| {
             let of_way = |series: &SeriesSettings| series.of_way(methods, peer.via(), bounds);
@@ -434,6 +435,9 @@ impl ProbeLoop {
         drop(directory);
         self.settles = self.settles.min(now.plus(SETTLE));
         log::info!("{peers} peers");
+        if displaced > 0 {
+            log::info!("{displaced} of them are not probed: other nodes of the list hold their addresses");
+        }
         if peers > 0
             && let Some(series) = self.announced.take()
         {

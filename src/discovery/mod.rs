@@ -10,6 +10,7 @@
 mod address;
 pub mod dns;
 mod hash;
+mod holder;
 mod identity;
 pub mod kubernetes;
 pub mod members;

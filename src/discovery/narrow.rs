@@ -14,6 +14,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::discovery::holder::mark_displaced;
 use crate::discovery::members::{MemberId, Members};
 use crate::discovery::ranks::{Listed, RankedBy, Ranks};
 use crate::discovery::roster::Roster;
@@ -53,6 +54,7 @@ struct Kept {
     readiness: Readiness,
     http_port: Option<u16>,
     network: Network,
+    is_displaced: bool,
 }
 
 /// Decides which entries pass. No I/O, no clock.
@@ -108,7 +110,9 @@ impl Narrow {
     }
 
     /// Takes a complete list. Returns the entries to be probed and our own entries.
-    fn narrow(&mut self, list: PeerList, now: Instant) -> PeerList {
+    fn narrow(&mut self, mut list: PeerList, now: Instant) -> PeerList {
+        // Before a part of the list is left out: it may hold the addresses of the rest.
+        mark_displaced(&mut list.peers);
         if self.ourselves.max_peers == 0 {
             // All nodes are probed, so no member needs to be remembered.
             self.facts = Some(full_mesh(&list, &self.ourselves));
@@ -155,6 +159,7 @@ impl Narrow {
             readiness: kept.readiness,
             http_port: kept.http_port,
             network: kept.network,
+            is_displaced: kept.is_displaced,
         });
         let list = PeerList { peers: peers.collect() };
         if !self.members.any_absent() {
@@ -187,8 +192,8 @@ impl Narrow {
         if self.members.any_absent() {
             self.kept.reserve_exact(peers.len());
             self.kept.extend(peers.iter().zip(ids).filter_map(|(spec, id)| {
-                let PeerSpec { address, readiness, http_port, network, .. } = *spec;
-                Some(Kept { member: (*id)?, address, readiness, http_port, network })
+                let PeerSpec { address, readiness, http_port, network, is_displaced, .. } = *spec;
+                Some(Kept { member: (*id)?, address, readiness, http_port, network, is_displaced })
             }));
         }
     }

@@ -59,13 +59,15 @@ pub struct PeerSpec {
     pub http_port: Option<u16>,
     /// The network that the address is on.
     pub network: Network,
+    /// Another node holds the address, so what it answers says nothing of this one.
+    pub is_displaced: bool,
 }
 
 impl PeerSpec {
     /// Makes a ready pod without zone and HTTP port.
     pub fn pod(node: impl Into<String>, address: IpAddr) -> Self {
         let (zone, readiness, http_port, network) = (None, Readiness::Ready, None, Network::Pod);
-        Self { node: node.into(), address, zone, readiness, http_port, network }
+        Self { node: node.into(), address, zone, readiness, http_port, network, is_displaced: false }
     }
 
     /// Returns whether the address stands in for an unknown name.

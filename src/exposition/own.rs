@@ -10,7 +10,7 @@ use crate::prober::{SendError, Stamp};
 use crate::statistics::Statistics;
 
 /// Number of series that [`write_mesh`] writes.
-pub const MESH_SERIES: usize = 10;
+pub const MESH_SERIES: usize = 11;
 
 /// Appends the version, the commit, and the allocator that runs.
 pub fn write_build(info: &AllocatorInfo, head: &mut Head<'_>) {
@@ -87,7 +87,8 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
 /// out.
 pub fn write_mesh(node: &str, directory: &Directory, suppressed: usize, head: &mut Head<'_>) {
     let mesh = directory.mesh();
-    let states = [Presence::Ready, Presence::Unready, Presence::Terminating].into_iter().zip(directory.nodes());
+    let states = [Presence::Ready, Presence::Unready, Presence::Terminating, Presence::Displaced];
+    let states = states.into_iter().zip(directory.nodes());
     head.gauges(
         "kube_canary_peers",
         "Other nodes in the list, by state.",

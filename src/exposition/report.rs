@@ -138,6 +138,7 @@ pub fn peer<'a>(
             Presence::Ready => State::Ready,
             Presence::Unready => State::Unready,
             Presence::Terminating => State::Terminating,
+            Presence::Displaced => State::Displaced,
             Presence::Left => State::Left,
         },
         address: Some(peer.address()),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::names::Names;
-use super::peer::{Entry, Peer};
+use super::peer::{Entry, Peer, Presence};
 use super::{Change, Compaction, SlotId, Via, ZoneId, select};
 use crate::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
@@ -41,7 +41,7 @@ pub struct Directory {
     own_zone: Option<Box<str>>,
     mesh: MeshFacts,
     roster: Arc<Roster>,
-    nodes: [usize; 3],
+    nodes: [usize; 4],
 }
 
 impl Default for Directory {
@@ -54,7 +54,7 @@ impl Directory {
     /// Makes an empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
         let (slots, names) = (List::new(slots_max), Names::default());
-        let (zones, mesh, nodes) = (vec!["unknown".into()], MeshFacts::default(), [0; 3]);
+        let (zones, mesh, nodes) = (vec!["unknown".into()], MeshFacts::default(), [0; 4]);
         Self { slots, names, zones, own_zone: None, mesh, roster: Arc::default(), nodes }
     }
 
@@ -93,9 +93,9 @@ impl Directory {
         self.own_zone.as_deref().unwrap_or("unknown")
     }
 
-    /// Returns how many other nodes of the list are ready, unready and terminating. A node counts
-    /// once, however many of its addresses are probed, and by its best state.
-    pub const fn nodes(&self) -> [usize; 3] {
+    /// Returns how many other nodes of the list are ready, unready, terminating and displaced. A
+    /// node counts once, however many of its addresses are probed, and by its best state.
+    pub const fn nodes(&self) -> [usize; 4] {
         self.nodes
     }
 
@@ -139,7 +139,6 @@ impl Directory {
             self.own_zone = Some(zone.into());
         }
         let listed = select::probed(list, own);
-        self.nodes = select::nodes(&listed);
         let known = self.find(&listed);
         let mut is_listed = vec![false; self.slots.len()];
         known.iter().flatten().for_each(|slot| is_listed[slot.index()] = true);
@@ -164,7 +163,26 @@ impl Directory {
                 applied.without_slot += 1;
             }
         }
+        self.nodes = self.count_nodes();
         applied
+    }
+
+    fn count_nodes(&self) -> [usize; 4] {
+        let state = |peer: Peer<'_>| match peer.presence() {
+            Presence::Ready => Some(0),
+            Presence::Unready => Some(1),
+            Presence::Terminating => Some(2),
+            Presence::Displaced => Some(3),
+            Presence::Left => None,
+        };
+        let mut listed: Vec<(&str, usize)> =
+            self.peers().filter_map(|(_, peer)| Some((peer.node(), state(peer)?))).collect();
+        listed.sort_unstable();
+        // The best state sorts first.
+        listed.dedup_by_key(|(node, _)| *node);
+        let mut counts = [0; 4];
+        listed.into_iter().for_each(|(_, state)| counts[state] += 1);
+        counts
     }
 
     /// Returns the slot of each listed peer that has one. It uses an index sorted by name. A map
@@ -234,7 +252,7 @@ impl Directory {
         let probing = entry.probing();
         // A peer that was terminating is probed on unchanged.
         if entry.leave(now) && probing != entry.probing() {
-            changes.push(probe(slot, entry));
+            changes.extend(probed(slot, entry));
         }
     }
 
@@ -242,12 +260,13 @@ impl Directory {
         let Some(entry) = &mut self.slots[slot.index()] else { return };
         let known = |entry: &Entry| (entry.address(), entry.zone, entry.probing());
         let before = known(entry);
-        entry.list(spec.address, spec.network, spec.readiness, spec.http_port);
+        entry.list(spec);
         // A list without zones (a static one, or a slice still being filled in) does not remove
         // known zones.
         entry.zone = zone.unwrap_or(entry.zone);
         if before != known(entry) {
-            changes.push(probe(slot, entry));
+            let is_probed = before.2.is_some();
+            changes.extend(probed(slot, entry).or(is_probed.then_some(Change::Stop { slot })));
         }
     }
 
@@ -262,9 +281,10 @@ impl Directory {
         }
         let Some(name) = self.names.put(&spec.node) else { return false };
         let mut entry = Entry::new(name, zone.unwrap_or(ZoneId::UNKNOWN));
-        entry.list(spec.address, spec.network, spec.readiness, spec.http_port);
+        entry.list(spec);
         let slot = SlotId::at(*free);
-        changes.extend([Change::Join { slot }, probe(slot, &entry)]);
+        changes.push(Change::Join { slot });
+        changes.extend(probed(slot, &entry));
         self.slots[*free] = Some(entry);
         true
     }
@@ -310,9 +330,10 @@ fn zone_at(index: usize) -> ZoneId {
     u8::try_from(index).map_or(ZoneId::UNKNOWN, ZoneId)
 }
 
-fn probe(slot: SlotId, entry: &Entry) -> Change {
-    let terminating = entry.probing() == Some(true);
-    Change::Probe { slot, address: entry.address(), zone: entry.zone, network: entry.network(), terminating }
+/// Returns the change that begins or continues to probe a peer; none if it is not probed.
+fn probed(slot: SlotId, entry: &Entry) -> Option<Change> {
+    let terminating = entry.probing()?;
+    Some(Change::Probe { slot, address: entry.address(), zone: entry.zone, network: entry.network(), terminating })
 }
 
 #[cfg(test)]
@@ -393,6 +414,36 @@ mod tests {
     }
 
     #[test]
+    fn a_displaced_peer_stays_listed_and_is_not_probed_until_it_holds_its_address() {
+        let displaced = |entries: &[&str]| {
+            let mut list = list(entries);
+            list.peers[0].is_displaced = true;
+            list
+        };
+        let mut d = Directory::default();
+        d.apply(list(&["dead=10.0.0.2", "n3=10.0.0.3"]), &own(), Nanos(0));
+        let slot = SlotId(0);
+        let lost = d.apply(displaced(&["dead=10.0.0.2", "n3=10.0.0.3", "n2=10.0.0.2"]), &own(), Nanos(0)).changes;
+        assert_eq!(lost[0], Change::Stop { slot });
+        assert_eq!(names(&d), ["0:dead=10.0.0.2 displaced", "1:n3=10.0.0.3 ready", "2:n2=10.0.0.2 ready"]);
+        assert_eq!(d.nodes(), [2, 0, 0, 1]);
+        let again = d.apply(displaced(&["dead=10.0.0.2", "n3=10.0.0.3", "n2=10.0.0.2"]), &own(), Nanos(0));
+        assert_eq!(again, Applied::default());
+        let back = d.apply(list(&["dead=10.0.0.2", "n3=10.0.0.3"]), &own(), Nanos(0)).changes;
+        assert!(back.iter().any(|change| matches!(change, Change::Probe { slot: SlotId(0), terminating: false, .. })));
+
+        // One that leaves while it is displaced is not probed for a grace period either.
+        d.apply(displaced(&["dead=10.0.0.2", "n3=10.0.0.3"]), &own(), Nanos(0));
+        assert_eq!(d.apply(list(&["n3=10.0.0.3"]), &own(), Nanos(0)).changes, []);
+        assert_eq!(names(&d)[0], "0:dead=10.0.0.2 left");
+        // A new one takes a slot alone.
+        let mut d = Directory::default();
+        let joined = d.apply(displaced(&["dead=10.0.0.2", "n2=10.0.0.2"]), &own(), Nanos(0)).changes;
+        assert_eq!(joined.iter().filter(|change| matches!(change, Change::Probe { .. })).count(), 1);
+        assert_eq!(joined[0], Change::Join { slot });
+    }
+
+    #[test]
     fn an_unchanged_list_changes_nothing() {
         let mut d = Directory::default();
         d.apply(list(&["a=10.0.0.2@z1", "b=fd00::3"]), &own(), Nanos(0));
@@ -428,11 +479,11 @@ mod tests {
         peers[3].readiness = Readiness::Terminating;
         peers.push(PeerSpec { readiness: Readiness::Unready, ..spec("c=10.0.0.4") });
         d.apply(PeerList { peers }, &own(), Nanos(0));
-        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 1, 1]));
+        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 1, 1, 0]));
         let networks: Vec<_> = d.peers().filter(|(_, p)| p.node() == "a").map(|(_, p)| p.via()).collect();
         assert_eq!(networks, [Via::ALL[0], Via::ALL[2], Via::ALL[1]]);
         d.apply(list(&["a=10.0.0.2"]), &own(), Nanos(0));
-        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 0, 0]), "who has left is not counted");
+        assert_eq!((d.slot_count(), d.nodes()), (6, [1, 0, 0, 0]), "who has left is not counted");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{Family, Network, Via, ZoneId};
-use crate::discovery::Readiness;
+use crate::discovery::{PeerSpec, Readiness};
 use crate::sys::text::Span;
 use crate::units::Nanos;
 
-/// Whether a peer is listed, and in which state. The first three are the `state` label of `peers`.
+/// Whether a peer is listed, and in which state. The first four are the `state` label of `peers`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Presence {
@@ -17,6 +17,8 @@ pub enum Presence {
     Unready,
     /// Listed, but shutting down.
     Terminating,
+    /// Listed at an address that another node holds. Nothing of the peer is measured there.
+    Displaced,
     /// Not listed any more. It is probed for a short grace period and forgotten after
     /// `--forget-after`.
     Left,
@@ -39,6 +41,7 @@ impl Presence {
             Self::Ready => "ready",
             Self::Unready => "unready",
             Self::Terminating => "terminating",
+            Self::Displaced => "displaced",
             Self::Left => "left",
         }
     }
@@ -48,6 +51,8 @@ impl Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Listed(Readiness),
+    /// Listed, at an address that another node of the list holds. It is not probed.
+    Displaced,
     /// Not listed, but probed as if it were terminating. It may only have moved, so its
     /// loss is no alarm.
     Leaving,
@@ -87,9 +92,10 @@ impl Entry {
         (self.name_begin, self.name_length) = (name.begin, name.len);
     }
 
-    pub(super) fn list(&mut self, address: IpAddr, network: Network, readiness: Readiness, http_port: Option<u16>) {
-        self.via = Via::to(address, network);
-        self.address = match address {
+    /// Takes what the list says of the peer.
+    pub(super) fn list(&mut self, spec: &PeerSpec) {
+        self.via = Via::to(spec.address, spec.network);
+        self.address = match spec.address {
             IpAddr::V4(v4) => {
                 let mut bytes = [0; 16];
                 bytes[..4].copy_from_slice(&v4.octets());
@@ -97,16 +103,16 @@ impl Entry {
             }
             IpAddr::V6(v6) => v6.octets(),
         };
-        self.standing = Standing::Listed(readiness);
+        self.standing = if spec.is_displaced { Standing::Displaced } else { Standing::Listed(spec.readiness) };
         // Port 0 cannot be listened on.
-        self.http_port = http_port.unwrap_or(0);
+        self.http_port = spec.http_port.unwrap_or(0);
     }
 
     /// Marks the peer as not listed any more. Returns whether it was listed before.
     pub(super) fn leave(&mut self, now: Nanos) -> bool {
-        let listed = matches!(self.standing, Standing::Listed(_));
+        let listed = matches!(self.standing, Standing::Listed(_) | Standing::Displaced);
         if listed {
-            self.standing = Standing::Leaving;
+            self.standing = if self.standing == Standing::Displaced { Standing::Left } else { Standing::Leaving };
             self.left_at = u32::try_from(now.0 / SECOND).unwrap_or(u32::MAX);
         }
         listed
@@ -122,7 +128,7 @@ impl Entry {
         match self.standing {
             Standing::Listed(readiness) => Some(matches!(readiness, Readiness::Terminating)),
             Standing::Leaving => Some(true),
-            Standing::Left => None,
+            Standing::Displaced | Standing::Left => None,
         }
     }
 
@@ -143,6 +149,7 @@ impl Entry {
     pub(super) fn presence(&self) -> Presence {
         match self.standing {
             Standing::Listed(readiness) => readiness.into(),
+            Standing::Displaced => Presence::Displaced,
             Standing::Leaving | Standing::Left => Presence::Left,
         }
     }
@@ -232,7 +239,8 @@ mod tests {
         let mut entry = Entry::new(Span::default(), ZoneId(3));
         for (address, port) in [("10.0.0.7", Some(9_877)), ("fd00::7", None)] {
             let address: IpAddr = address.parse().unwrap();
-            entry.list(address, Network::Node, Readiness::Unready, port);
+            let (network, readiness) = (Network::Node, Readiness::Unready);
+            entry.list(&PeerSpec { network, readiness, http_port: port, ..PeerSpec::pod("a", address) });
             let peer = Peer { entry: &entry, node: "a" };
             assert_eq!((peer.address(), peer.via()), (address, Via::to(address, Network::Node)));
             assert_eq!((peer.http_port(), peer.presence(), peer.zone()), (port, Presence::Unready, ZoneId(3)));

@@ -8,37 +8,26 @@ use crate::discovery::{PeerList, PeerSpec, Readiness};
 pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
     let mut peers = list.peers;
     // An unspecified address would reach ourselves, and a mesh that pings itself looks healthy.
-    peers.retain(|p| p.node != own.node && !own.addresses.contains(&p.address) && !p.address.is_unspecified());
+    // A displaced entry is never probed, so the address that our own pod has now does not hide it.
+    let is_own = |p: &PeerSpec| p.node == own.node || own.addresses.contains(&p.address) && !p.is_displaced;
+    peers.retain(|p| !is_own(p) && !p.address.is_unspecified());
     keep_one_per_node(&mut peers);
     peers
 }
 
-/// If a node has two entries of one family and network (a rollout), keeps the one that is not
-/// terminating, then the newest.
+/// If a node has two entries of one family and network (a rollout), keeps the one that holds its
+/// address, then the one that is not terminating, then the newest.
 fn keep_one_per_node(peers: &mut Vec<PeerSpec>) {
     let key = |index: usize| (peers[index].node.as_str(), Via::to(peers[index].address, peers[index].network));
     let is_active = |index: usize| peers[index].readiness != Readiness::Terminating;
     let mut order: Vec<usize> = (0..peers.len()).collect();
-    order.sort_unstable_by_key(|&index| (key(index), is_active(index), index));
+    order.sort_unstable_by_key(|&index| (key(index), !peers[index].is_displaced, is_active(index), index));
     let mut kept = vec![false; peers.len()];
     for same in order.chunk_by(|&a, &b| key(a) == key(b)) {
         same.last().into_iter().for_each(|&index| kept[index] = true);
     }
     let mut kept = kept.into_iter();
     peers.retain(|_| kept.next().unwrap_or(false));
-}
-
-/// Returns how many nodes are ready, unready and terminating.
-pub fn nodes(peers: &[PeerSpec]) -> [usize; 3] {
-    let key = |index: usize| (peers[index].node.as_str(), peers[index].readiness);
-    let mut order: Vec<usize> = (0..peers.len()).collect();
-    order.sort_unstable_by_key(|&index| key(index));
-    let mut counts = [0; 3];
-    for same in order.chunk_by(|&a, &b| key(a).0 == key(b).0) {
-        // The best state sorts first.
-        counts[peers[same[0]].readiness as usize] += 1;
-    }
-    counts
 }
 
 #[cfg(test)]
@@ -68,6 +57,17 @@ mod tests {
             assert_eq!(chosen.len(), 1);
             assert_eq!(chosen[0].address, std::net::IpAddr::from([10, 0, 0, expected]), "{first:?} then {second:?}");
         }
+    }
+
+    #[test]
+    fn an_entry_that_holds_its_address_comes_before_a_newer_one_that_does_not() {
+        let displaced = PeerSpec { is_displaced: true, ..spec("a", 2, Readiness::Ready) };
+        let list = PeerList { peers: vec![spec("a", 1, Readiness::Unready), displaced.clone()] };
+        assert_eq!(probed(list, &own()), [spec("a", 1, Readiness::Unready)]);
+        // The address of a dead node's pod is our own now. The node is still listed.
+        let ours = Own { addresses: vec![displaced.address], ..own() };
+        let list = PeerList { peers: vec![displaced, spec("b", 2, Readiness::Ready)] };
+        assert_eq!(probed(list, &ours).len(), 1);
     }
 
     #[test]

@@ -410,6 +410,9 @@ pub enum State {
     /// The peer is terminating.
     Terminating,
     /// The peer is no longer listed.
+    /// Another node holds its address, so nothing of the peer is measured. It is in no compact
+    /// report. Earlier versions read it as a state that they do not know.
+    Displaced,
     Left,
     /// A state that this version does not know.
     #[serde(other)]

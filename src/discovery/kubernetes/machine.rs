@@ -345,7 +345,8 @@ impl Machine {
         let members = self.store.members();
         let mut hasher = DefaultHasher::new();
         for e in endpoints {
-            (members.name(e.member), members.zone(e.member), e.address, e.readiness, e.port).hash(&mut hasher);
+            (members.name(e.member), members.zone(e.member), e.address, e.readiness, e.port, e.is_displaced)
+                .hash(&mut hasher);
         }
         hasher.finish()
     }
@@ -359,6 +360,7 @@ impl Machine {
             readiness: e.readiness,
             http_port: e.port,
             network: Network::Pod,
+            is_displaced: e.is_displaced,
         };
         PeerList { peers: endpoints.iter().map(spec).collect() }
     }

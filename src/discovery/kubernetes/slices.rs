@@ -5,12 +5,14 @@
 //! * An endpoint may be in two slices at once.
 //! * The order within a slice means nothing.
 //! * The endpoints of a deleted slice may be in another one that we have not read yet.
+//! * The address of a pod that has died may be listed a second time, for the pod of another node.
 //! * Two pods of one node (one terminating, and its successor) are two endpoints of one name. The
 //!   API does not show which one is newer. So an endpoint keeps the number that it got when its
 //!   address was first seen.
 //!
 //! The memory is that of the endpoints. Names and zones are stored in the members.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -38,6 +40,8 @@ pub struct Listed {
     pub readiness: Readiness,
     /// The HTTP port of its slice.
     pub port: Option<u16>,
+    /// Another member holds its address.
+    pub is_displaced: bool,
 }
 
 /// The stored state of one EndpointSlice.
@@ -336,20 +340,29 @@ impl Store {
         }
     }
 
-    /// Returns the endpoints of those members, each once, the newest last.
-    pub fn endpoints(&self, wanted: impl Fn(MemberId) -> bool) -> Vec<Listed> {
-        let mut all: Vec<Listed> = Vec::new();
-        for slice in self.slices.values() {
+    /// Returns every endpoint as its slice lists it.
+    fn each(&self) -> impl Iterator<Item = Listed> {
+        self.slices.values().flat_map(|slice| {
             let port = slice.port;
-            let ours = slice.endpoints.iter().filter(|(_, member, ..)| wanted(*member));
-            all.extend(ours.map(|(number, member, address, readiness)| Listed {
+            slice.endpoints.iter().map(move |(number, member, address, readiness)| Listed {
                 number,
                 member,
                 address,
                 readiness,
                 port,
-            }));
-        }
+                is_displaced: false,
+            })
+        })
+    }
+
+    /// Returns the endpoints of those members, each once, the newest last. An address that several
+    /// members have is held as [`crate::discovery::holder`] says.
+    pub fn endpoints(&self, wanted: impl Fn(MemberId) -> bool) -> Vec<Listed> {
+        let mut all: Vec<Listed> = self.each().filter(|e| wanted(e.member)).collect();
+        // Another member may hold the address of one that is wanted.
+        let mut addresses: Vec<IpAddr> = all.iter().map(|e| e.address).collect();
+        addresses.sort_unstable();
+        all.extend(self.each().filter(|e| !wanted(e.member) && addresses.binary_search(&e.address).is_ok()));
         // If the same endpoint is in two slices, the better state is the one that the controller
         // wrote last, or will write.
         all.sort_unstable_by_key(|e| (e.address, e.member, e.readiness));
@@ -360,6 +373,11 @@ impl Store {
             }
             same
         });
+        for same in all.chunk_by_mut(|a, b| a.address == b.address) {
+            let holder = same.iter().min_by_key(|e| (e.readiness, Reverse(e.number))).map(|e| e.member);
+            same.iter_mut().for_each(|e| e.is_displaced = Some(e.member) != holder);
+        }
+        all.retain(|e| wanted(e.member));
         all.sort_unstable_by_key(|e| e.number);
         if all.len() > limits::PEER_SLOTS_MAX {
             log::warn!(

@@ -245,3 +245,22 @@ fn a_pod_that_terminates_has_no_rank_and_neither_have_the_addresses_of_nodes() {
     assert_eq!(ranks(vec![spec(1), spec(2), leaving, others(4)]), ranks(vec![spec(1), spec(2)]));
     assert_ne!(ranks(vec![spec(1), spec(2), spec(3)]), ranks(vec![spec(1), spec(2)]));
 }
+
+#[test]
+fn an_address_is_held_by_a_node_that_is_left_out_too() {
+    for max_peers in [0, 3] {
+        let mut narrow = narrow(max_peers);
+        let Update::List(mut list) = list(0..40) else { unreachable!() };
+        // Each node but our own is listed again under the name of a dead one.
+        let dead = list.peers[1..].iter().map(|spec| PeerSpec {
+            node: format!("dead-{}", spec.node),
+            readiness: Readiness::Unready,
+            ..spec.clone()
+        });
+        let dead: Vec<_> = dead.collect();
+        list.peers.extend(dead);
+        let (_, peers) = passed(&mut narrow, Update::List(list), Instant::now());
+        assert!(peers.iter().any(|spec| spec.is_displaced));
+        assert!(peers.iter().all(|spec| spec.is_displaced == spec.node.starts_with("dead-")), "{peers:?}");
+    }
+}

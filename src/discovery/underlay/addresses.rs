@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::discovery::address::of_a_host;
+use crate::discovery::holder::mark_displaced;
 use crate::discovery::identity::{Answer, Question, Schedule, next_due};
 use crate::discovery::update::{Network, Ourselves, PeerList, PeerSpec, Readiness};
 use crate::limits::PEER_SLOTS_MAX;
@@ -227,10 +228,13 @@ impl Addresses {
                     readiness: known.readiness,
                     // The HTTP server at a node's address is not the agent.
                     http_port: None,
+                    is_displaced: false,
                     ..spec.clone()
                 });
             }
         }
+        // A node that has died may be known by an address that another node has now.
+        mark_displaced(&mut peers);
         PeerList { peers }
     }
 

@@ -70,7 +70,7 @@ pub(super) enum Stay {
 impl Stay {
     pub(super) const fn of(state: State, recent: &RecentPeer) -> Self {
         match state {
-            State::Ready | State::Unready => Self::Present,
+            State::Ready | State::Unready | State::Displaced => Self::Present,
             State::Left if recent.sent == 0 => Self::LongLeft,
             State::Left => Self::Left,
             State::Terminating | State::Other => Self::Leaving,

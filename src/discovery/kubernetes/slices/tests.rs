@@ -278,3 +278,45 @@ fn name_zone_and_endpoint_of_a_member_take_at_most_64_bytes() {
     println!("of 5,000 members: {members} bytes, their endpoints {endpoints}, slices {slices}: {each} each");
     assert!(each <= 64, "{each} bytes");
 }
+
+/// Returns the names of the listed members, a `!` behind those whose address another one holds.
+fn holders(store: &Store, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let endpoints = store.endpoints(|id| wanted(store.members().name(id)));
+    let mark = |e: &Listed| if e.is_displaced { "!" } else { "" };
+    let mut all: Vec<String> =
+        endpoints.iter().map(|e| format!("{}{}", store.members().name(e.member), mark(e))).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn an_address_of_two_nodes_is_that_of_the_ready_one_then_of_the_newest() {
+    for (family, address) in [("IPv4", "10.0.0.2"), ("IPv6", "fd00::2")] {
+        let mut old = slice("a", "1", family, &[]);
+        old.endpoints.push(Encoded { ready: Some(false), serving: Some(false), ..Encoded::new("dead", address) });
+        // It is the older slice, so the ready node has the older endpoint.
+        let new = Given { created: 1, ..slice("b", "1", family, &[("n2", address)]) };
+        let mut store = listed(&[old, new]);
+        assert_eq!(holders(&store, |_| true), ["dead!", "n2"]);
+        // The same holds if the holder is not among those that are probed.
+        assert_eq!(holders(&store, |node| node == "dead"), ["dead!"]);
+        assert_eq!(holders(&store, |node| node == "n2"), ["n2"]);
+        // The other one holds it once its slice has no other. Both are in one slice then.
+        put(&mut store, &slice("b", "2", family, &[]), true).unwrap();
+        assert_eq!(holders(&store, |_| true), ["dead"]);
+        let mut both = slice("b", "3", family, &[]);
+        both.endpoints.push(Encoded { ready: Some(false), serving: Some(false), ..Encoded::new("n2", address) });
+        put(&mut store, &both, true).unwrap();
+        assert_eq!(holders(&store, |_| true), ["dead!", "n2"], "both are unready, and n2 is newer");
+    }
+}
+
+#[test]
+fn one_endpoint_in_two_slices_and_two_pods_of_a_node_displace_nobody() {
+    let store = listed(&[
+        slice("a", "1", "IPv4", &[("n1", "192.168.0.1"), ("n1", "192.168.0.1"), ("n2", "10.0.0.2")]),
+        slice("b", "1", "IPv4", &[("n1", "192.168.0.1"), ("n2", "10.0.0.3")]),
+        slice("c", "1", "IPv6", &[("n1", "fd00::1")]),
+    ]);
+    assert_eq!(holders(&store, |_| true), ["n1", "n1", "n2", "n2"]);
+}
