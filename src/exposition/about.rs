@@ -19,8 +19,8 @@ pub struct About {
     pub linkage: &'static str,
     /// The libc that the program is linked with.
     pub libc: &'static str,
-    /// Number of CPUs of the machine that are online.
-    pub cpus: usize,
+    /// Number of CPUs of the machine that are online, if the kernel tells it.
+    pub cpus: Option<usize>,
     /// The shared reading of resident memory.
     pub resident: ResidentCache,
 }

@@ -27,11 +27,11 @@ const HEAD_SHARED_TIME: Nanos = Nanos::from_millis(1_000);
 #[derive(Debug)]
 pub struct AgentMetrics {
     registry: Registry,
-    counters: Vec<(Counter, Value)>,
-    gauges: Vec<(Gauge, Value)>,
+    counters: Vec<(Counter, Metric)>,
+    gauges: Vec<(Gauge, Metric)>,
     allocator: AllocatorInfo,
     stats: Stats,
-    cpus: usize,
+    cpus: Option<usize>,
     http_workers: usize,
     /// When the process started, since the epoch. It is read once. Computed at every
     /// scrape, it would vary by some microseconds, and a step of the real-time clock would
@@ -52,7 +52,7 @@ struct Sources<'a> {
     readings: &'a Readings,
 }
 
-/// A function that returns a metric's value. Without one, the metric keeps its last value.
+/// A function that returns a metric's value. Without one, the scrape leaves the metric out.
 type Value = fn(&Sources<'_>) -> Option<f64>;
 
 /// Name, help text and value of a metric.
@@ -69,9 +69,9 @@ const COUNTERS: [Metric; 8] = [
         |it| count(it.view.statistics.receive_queue_drops())),
     ("kube_canary_echo_requests_received_total",
         "ICMP and ICMPv6 echo requests received by the agent's network namespace.",
-        |it| count(it.readings.echo.requests_received)),
+        |it| count(it.readings.echo?.requests_received)),
     ("kube_canary_echo_replies_sent_total", "ICMP and ICMPv6 echo replies sent by the agent's network namespace.",
-        |it| count(it.readings.echo.replies_sent)),
+        |it| count(it.readings.echo?.replies_sent)),
     ("kube_canary_http_requests_total", "HTTP requests answered.", |it| count(it.agent.http.requests_served())),
     ("kube_canary_http_requests_refused_total", "HTTP requests refused with 503 because no permit was free.",
         |it| count(it.agent.http.requests_refused())),
@@ -97,7 +97,7 @@ const THROTTLING: [Metric; 2] = [
 
 #[rustfmt::skip]
 const GAUGES: [Metric; 10] = [
-    ("kube_canary_cpus", "CPUs of the machine that are online.", |it| count(it.agent.cpus as u64)),
+    ("kube_canary_cpus", "CPUs of the machine that are online.", |it| count(it.agent.cpus? as u64)),
     ("kube_canary_http_workers", "HTTP worker threads.", |it| count(it.agent.http_workers as u64)),
     // Without a list, the age is +Inf: that exceeds the threshold of any alert.
     ("kube_canary_peer_list_age_seconds", "Time since discovery last gave or confirmed the peer list.",
@@ -138,7 +138,7 @@ impl Encoded {
 /// in that time, not even the kubelet's.
 #[derive(Debug)]
 struct Readings {
-    echo: EchoCounters,
+    echo: Option<EchoCounters>,
     run_delay: Option<Nanos>,
     resident_bytes: Option<u64>,
     throttled: Option<Throttled>,
@@ -199,11 +199,11 @@ impl AgentMetrics {
         let counters = counters.chain(THROTTLING.into_iter().filter(|_| throttle.is_some()));
         Ok(Self {
             counters: counters
-                .map(|(name, help, value)| Ok((registered(&registry, Counter::new(name, help)?)?, value)))
+                .map(|metric| Ok((registered(&registry, Counter::new(metric.0, metric.1)?)?, metric)))
                 .collect::<Result<_, prometheus::Error>>()?,
             gauges: GAUGES
                 .into_iter()
-                .map(|(name, help, value)| Ok((registered(&registry, Gauge::new(name, help)?)?, value)))
+                .map(|metric| Ok((registered(&registry, Gauge::new(metric.0, metric.1)?)?, metric)))
                 .collect::<Result<_, prometheus::Error>>()?,
             registry,
             allocator: build.allocator.clone(),
@@ -250,14 +250,14 @@ impl AgentMetrics {
             // Other scrapes still send this buffer, but it is too old to share.
             encoded.bytes = Arc::default();
         }
-        self.update(now, view, &readings);
+        let unknown = self.update(now, view, &readings);
         encoded.at = now;
         // No other scrape holds this buffer, or it has just been created, so this does not copy.
         let bytes = Arc::make_mut(&mut encoded.bytes);
         bytes.clear();
         let mut head = Head::new(format, view.statistics.created(), bytes);
-        for family in self.registry.gather() {
-            head.collected(&family, |name| OLDER_COUNTERS.contains(&name));
+        for family in self.registry.gather().iter().filter(|family| !unknown.contains(&family.name())) {
+            head.collected(family, |name| OLDER_COUNTERS.contains(&name));
         }
         own::write_build(&self.allocator, &mut head);
         own::write_allocator(self.stats, &mut head);
@@ -313,18 +313,25 @@ impl AgentMetrics {
         }
     }
 
-    /// Sets every metric of the registry. A counter never decreases. The caller must hold the lock
-    /// of [`AgentMetrics::encode`].
-    fn update(&self, now: Nanos, view: &View, readings: &Readings) {
+    /// Sets every metric of the registry. A counter never decreases. Returns the names of those that
+    /// have no value at present: what they hold is of an earlier time, or the 0 that they begin with.
+    /// The caller must hold the lock of [`AgentMetrics::encode`].
+    fn update(&self, now: Nanos, view: &View, readings: &Readings) -> Vec<&'static str> {
         let sources = Sources { agent: self, now, view, readings };
-        for (counter, value) in &self.counters {
-            counter.inc_by(value(&sources).map_or(0.0, |total| (total - counter.get()).max(0.0)));
-        }
-        for (gauge, value) in &self.gauges {
-            if let Some(value) = value(&sources) {
-                gauge.set(value);
+        let mut unknown = Vec::new();
+        for (counter, (name, _, value)) in &self.counters {
+            match value(&sources) {
+                Some(total) => counter.inc_by((total - counter.get()).max(0.0)),
+                None => unknown.push(*name),
             }
         }
+        for (gauge, (name, _, value)) in &self.gauges {
+            match value(&sources) {
+                Some(value) => gauge.set(value),
+                None => unknown.push(*name),
+            }
+        }
+        unknown
     }
 }
 
@@ -419,6 +426,48 @@ mod tests {
         }
         resume.send(()).unwrap();
         assert_eq!(answer(held), ("HTTP/1.1 200 OK".to_owned(), true));
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_is_absent_in_every_format_and_comes_back() {
+        let App { view, mut agent, .. } = app();
+        agent.cpus = None;
+        let untold = || Readings {
+            echo: None,
+            run_delay: None,
+            resident_bytes: None,
+            throttled: None,
+            process: ProcessReading { cpu: Nanos(1), open_descriptors: None, virtual_bytes: None, threads: None },
+            memory: None,
+        };
+        let untold_names = [
+            "kube_canary_echo_requests_received_total",
+            "kube_canary_echo_replies_sent_total",
+            "kube_canary_probe_thread_run_delay_seconds_total",
+            "kube_canary_cpus",
+            "kube_canary_memory_bytes",
+            "process_resident_memory_bytes",
+            "process_virtual_memory_bytes",
+            "process_open_fds",
+            "process_threads",
+        ];
+        let has = |bytes: &[u8], name: &str| {
+            // OpenMetrics names a family of counters without the suffix.
+            let name = name.strip_suffix("_total").unwrap_or(name).as_bytes();
+            bytes.windows(name.len()).any(|window| window == name)
+        };
+        for (second, format) in (1..).zip(Format::ALL) {
+            let at = |part: u64| Nanos::from_millis(second * 10_000 + part * 2_000);
+            let (bytes, _) = agent.encode_with(at(0), &view, format, untold);
+            assert!(untold_names.iter().all(|name| !has(&bytes, name)), "{format:?}");
+            assert!(has(&bytes, "process_cpu_seconds") && has(&bytes, "kube_canary_http_workers"));
+            drop(bytes);
+            let (bytes, _) = agent.encode_with(at(1), &view, format, || agent.read(at(1), &view));
+            assert!(has(&bytes, "process_threads") && has(&bytes, "kube_canary_echo_replies_sent"), "{format:?}");
+            drop(bytes);
+            let (bytes, _) = agent.encode_with(at(2), &view, format, untold);
+            assert!(untold_names.iter().all(|name| !has(&bytes, name)), "{format:?}, known before");
+        }
     }
 
     #[test]

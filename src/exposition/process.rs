@@ -33,8 +33,12 @@ pub struct ProcessReading {
 impl ProcessReading {
     /// Reads the values of this moment.
     pub fn now() -> Self {
+        Self::from_status("/proc/self/status")
+    }
+
+    fn from_status(status: &str) -> Self {
         let mut virtual_bytes = None;
-        let threads = proc::find("/proc/self/status", |line| {
+        let threads = proc::find(status, |line| {
             virtual_bytes = virtual_bytes.or_else(|| kilobytes(line, "VmSize:"));
             // This line comes after `VmSize:`.
             proc::number(line, "Threads:")
@@ -54,8 +58,12 @@ pub struct Resident {
 
 impl Resident {
     fn read() -> Option<Self> {
+        Self::read_from("/proc/self/smaps_rollup")
+    }
+
+    fn read_from(path: &str) -> Option<Self> {
         let mut bytes = None;
-        let private_dirty_bytes = proc::find("/proc/self/smaps_rollup", |line| {
+        let private_dirty_bytes = proc::find(path, |line| {
             bytes = bytes.or_else(|| kilobytes(line, "Rss:"));
             // This line comes after `Rss:`.
             kilobytes(line, "Private_Dirty:")
@@ -85,7 +93,7 @@ impl ResidentCache {
 fn open_descriptors() -> Option<u64> {
     const DIRECTORY: &str = "/proc/self/fd";
     let size = fs::metadata(DIRECTORY).ok()?.size();
-    Some(if size > 0 { size } else { fs::read_dir(DIRECTORY).ok()?.count() as u64 - 1 })
+    if size > 0 { Some(size) } else { (fs::read_dir(DIRECTORY).ok()?.count() as u64).checked_sub(1) }
 }
 
 /// Returns when this process started, since the epoch.
@@ -118,13 +126,13 @@ fn start_of(stat: &str) -> Option<Nanos> {
 }
 
 /// Returns the number of CPUs that are online, from `/sys` (`0-3,8`). This counts the machine's
-/// CPUs, even those that this process may not use.
-pub fn cpus() -> usize {
+/// CPUs, even those that this process may not use. Without `/sys`, those that it may use. Returns
+/// none if the kernel tells neither.
+pub fn cpus() -> Option<usize> {
     fs::read_to_string("/sys/devices/system/cpu/online")
         .ok()
         .and_then(|list| count_cpu_list(list.trim()))
         .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
-        .unwrap_or(1)
 }
 
 fn count_cpu_list(list: &str) -> Option<usize> {
@@ -182,6 +190,17 @@ mod tests {
     }
 
     #[test]
+    fn what_a_file_does_not_tell_is_unknown() {
+        // None of these has the lines that are looked for.
+        for path in ["/nowhere", "/dev/null", "/proc/cpuinfo", "/"] {
+            assert_eq!(Resident::read_from(path), None, "{path}");
+            let ProcessReading { virtual_bytes, threads, .. } = ProcessReading::from_status(path);
+            assert_eq!((virtual_bytes, threads), (None, None), "{path}");
+        }
+        assert_eq!([start_of(""), start_of("1 (a) S"), start_of("\u{fffd}")], [None; 3]);
+    }
+
+    #[test]
     fn open_descriptors_are_counted() {
         let count = || open_descriptors().unwrap();
         // Other tests open and close files at the same time. A few hundred of our own still stand
@@ -197,6 +216,6 @@ mod tests {
         for (list, count) in [("0", Some(1)), ("0-3", Some(4)), ("0-1,4,6-7", Some(5)), ("x", None), ("3-1", None)] {
             assert_eq!(count_cpu_list(list), count, "{list}");
         }
-        assert!(cpus() >= 1);
+        assert!(cpus() >= Some(1));
     }
 }

@@ -59,7 +59,7 @@ pub fn read(directory: ProcDir) -> io::Result<Footprint> {
 /// hundred bytes of heap until it returns.
 ///
 /// # Errors
-/// The kernel's error.
+/// The kernel's error: not found if its files are empty.
 pub fn read_own() -> io::Result<Footprint> {
     let mut stacks = [Stack::default(); OWN_THREADS_MAX];
     let mut threads = 0;
@@ -70,7 +70,12 @@ pub fn read_own() -> io::Result<Footprint> {
         }
     });
     let (buffer, path) = (&mut [0; OWN_READ_BYTES], &mut [0; OWN_PATH_BYTES]);
-    pass(ProcDir::Own, &mut stacks[..threads], buffer, path)
+    known(pass(ProcDir::Own, &mut stacks[..threads], buffer, path)?)
+}
+
+/// A process that reads its own memory has some. Some sandboxes have an empty file.
+fn known(footprint: Footprint) -> io::Result<Footprint> {
+    if footprint.rss > 0 { Ok(footprint) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 fn pass(directory: ProcDir, stacks: &mut [Stack], buffer: &mut [u8], path: &mut [u8]) -> io::Result<Footprint> {
@@ -102,6 +107,12 @@ mod tests {
             }
             assert!(footprint.mappings > 10 && footprint.of(Category::Stacks).dirty > 0);
         }
+    }
+
+    #[test]
+    fn no_resident_memory_of_our_own_is_unknown_and_not_0() {
+        assert_eq!(known(Footprint::default()).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(known(read_own().unwrap()).is_ok());
     }
 
     #[test]

@@ -136,12 +136,13 @@ pub struct Source<'a> {
     /// Time since the peer list was last confirmed.
     #[serde(default)]
     pub peer_list_age_seconds: Age,
-    /// Echo requests counted by the kernel since the agent's network namespace was created.
-    #[serde(default)]
-    pub echo_requests_received: u64,
+    /// Echo requests counted by the kernel since the agent's network namespace was created. Left out
+    /// if the kernel does not tell: earlier versions refuse `null` here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo_requests_received: Option<u64>,
     /// Echo replies counted by the kernel since then.
-    #[serde(default)]
-    pub echo_replies_sent: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo_replies_sent: Option<u64>,
     /// Time since which the agent has answered UDP probes and accepted TCP connections without a
     /// gap of more than two seconds. It begins at the start, when the agent did not run for that
     /// long, and when more came than it serves, so that the kernel has dropped some.
@@ -409,10 +410,10 @@ pub enum State {
     Unready,
     /// The peer is terminating.
     Terminating,
-    /// The peer is no longer listed.
     /// Another node holds its address, so nothing of the peer is measured. It is in no compact
     /// report. Earlier versions read it as a state that they do not know.
     Displaced,
+    /// The peer is no longer listed.
     Left,
     /// A state that this version does not know.
     #[serde(other)]
@@ -437,7 +438,7 @@ mod tests {
             "recent":{"echo_requests_received":5,"echo_replies_sent":4}}"#;
         let source: Source = serde_json::from_str(text).expect("a source");
         assert!(matches!(source.node, Cow::Borrowed("a")) && matches!(source.zone, Cow::Borrowed("z")));
-        assert_eq!((source.echo_requests_received, source.recent.echo_replies_sent), (7, Some(4)));
+        assert_eq!((source.echo_requests_received, source.recent.echo_replies_sent), (Some(7), Some(4)));
         assert_eq!((source.recent.seconds, source.rss_bytes, source.version.as_ref()), (None, None, ""));
         assert_eq!((source.members, source.peer_list_age_seconds), (None, Age::Unknown));
     }

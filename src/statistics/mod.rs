@@ -298,7 +298,7 @@ impl Statistics {
             read_delay: self.read_delay.counts(),
             skipped: self.skipped(),
             receive_queue_drops: self.receive_queue_drops(),
-            run_delay: probe_thread_run_delay().unwrap_or_default(),
+            run_delay: probe_thread_run_delay(),
         }
     }
 

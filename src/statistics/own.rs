@@ -14,8 +14,8 @@ use crate::units::Nanos;
 /// The agent's counters, since the start or since an earlier reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnCounters {
-    /// Echo counters of our network namespace.
-    pub echoes: EchoCounters,
+    /// Echo counters of our network namespace, if the kernel tells them.
+    pub echoes: Option<EchoCounters>,
     /// Delays between schedule and sending.
     pub send_lag: LagCounts,
     /// Delays between a reply's arrival and our read.
@@ -24,22 +24,21 @@ pub struct OwnCounters {
     pub skipped: u64,
     /// Number of packets that the kernel dropped because our receive queue was full.
     pub receive_queue_drops: u64,
-    /// How long the probe thread was runnable and waited for a CPU; 0 if the kernel
-    /// does not count it.
-    pub run_delay: Nanos,
+    /// How long the probe thread was runnable and waited for a CPU, if the kernel counts it.
+    pub run_delay: Option<Nanos>,
 }
 
 impl OwnCounters {
-    /// Returns the increase since `earlier`.
+    /// Returns the increase since `earlier`, of what is known at both times.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
-            echoes: self.echoes.since(earlier.echoes),
+            echoes: self.echoes.zip(earlier.echoes).map(|(now, then)| now.since(then)),
             send_lag: self.send_lag.since(&earlier.send_lag),
             read_delay: self.read_delay.since(&earlier.read_delay),
             skipped: self.skipped.saturating_sub(earlier.skipped),
             receive_queue_drops: self.receive_queue_drops.saturating_sub(earlier.receive_queue_drops),
-            run_delay: self.run_delay.since(earlier.run_delay),
+            run_delay: self.run_delay.zip(earlier.run_delay).map(|(now, then)| now.since(then)),
         }
     }
 }
@@ -83,10 +82,8 @@ impl Marks {
     /// Returns the increase in the recent window; zeroes before the first half.
     pub(super) fn read(&self, now: Nanos, counters: &OwnCounters) -> RecentOwn {
         let marks = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        marks.map_or_else(RecentOwn::default, |[(begun, then), _]| RecentOwn {
-            seconds: now.since(begun).as_secs_f64(),
-            counters: counters.since(&then),
-        })
+        let (begun, then) = marks.map_or((now, *counters), |[older, _]| older);
+        RecentOwn { seconds: now.since(begun).as_secs_f64(), counters: counters.since(&then) }
     }
 }
 
@@ -99,12 +96,12 @@ mod tests {
     /// Returns counters that are all `n`.
     fn at(n: u64) -> OwnCounters {
         OwnCounters {
-            echoes: EchoCounters { requests_received: n, replies_sent: n },
+            echoes: Some(EchoCounters { requests_received: n, replies_sent: n }),
             send_lag: lag_counts_of(n),
             read_delay: lag_counts_of(n),
             skipped: n,
             receive_queue_drops: n,
-            run_delay: Nanos(n),
+            run_delay: Some(Nanos(n)),
         }
     }
 
