@@ -54,7 +54,7 @@ pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Outc
                     }
                     error => error.to_string(),
                 };
-                console::print_error(format_args!("{url}: {}", printable(&error)));
+                console::print_error(format_args!("{url}: {error}"));
                 unanswered.push(Unanswered { url: url.to_string(), error });
             }
         }

@@ -102,14 +102,14 @@ async fn once(
     match &examined {
         Ok(Examination { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {
             for silent in unanswered {
-                console::print_error(format_args!("{}: {}", silent.url, console::printable(&silent.error)));
+                console::print_error(format_args!("{}: {}", silent.url, silent.error));
             }
         }
         Err(_) => {}
     }
     let examination = examined?;
     for unread in &examination.unread {
-        console::print_error(format_args!("--rows: {}", console::printable(&unread.to_string())));
+        console::print_error(format_args!("--rows: {unread}"));
     }
     let text = if settings.json { examination.json() } else { examination.text(Terminal::of_stdout(settings.colours)) };
     console::print(text).map_err(system("write to standard output"))?;
@@ -120,7 +120,7 @@ async fn once(
 async fn examine(verdicts: &Verdicts, domains: Option<&DomainsFile>) -> Result<Examination, DoctorError> {
     let warn = |level: log::Level, text: &str| {
         if level <= log::Level::Warn {
-            console::print_error(format_args!("{}", console::printable(text)));
+            console::print_error(text);
         }
     };
     let domains = || domains.map(|domains| domains.current(warn));

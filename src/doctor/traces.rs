@@ -45,7 +45,7 @@ impl fmt::Display for Traced {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { source, peer, source_port, at_unix_seconds, says, .. } = self;
         let (source, peer, at) = (printable(source), printable(peer), moment(*at_unix_seconds));
-        write!(out, "{says} (trace from {source} to {peer}, UDP source port {source_port}, {at})")
+        write!(out, "{} (trace from {source} to {peer}, UDP source port {source_port}, {at})", printable(says))
     }
 }
 

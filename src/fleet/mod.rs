@@ -103,7 +103,7 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
                 console::print_error(&error);
                 String::new()
             }
-            Err(error) => format!("{error}\n"),
+            Err(error) => format!("{}\n", printable(&error.to_string())),
         };
         let drawn = if is_json { text } else { console::screen(&text) };
         let is_read = console::print_in_pieces(drawn).await.map_err(system("write to standard output"))?;
@@ -134,7 +134,7 @@ fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
     }
     for node in nodes {
         if let Some(error) = &node.error {
-            console::print_error(format_args!("{}: {}", node.url, printable(error)));
+            console::print_error(format_args!("{}: {error}", node.url));
         }
     }
     let groups = groups::of(nodes);

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::programs::{Programs, Row};
 use super::{Amounts, Category, Footprint};
-use crate::sys::console::json_line;
+use crate::sys::console::{json_line, printable};
 use crate::sys::table::{self, Kind};
 
 const CATEGORY_HEADS: [(&str, Kind); 5] = [
@@ -163,7 +163,7 @@ fn by_category(process: &Process) -> String {
     }
     lines.push(cells("total", total));
     let table = table::render(CATEGORY_HEADS, lines);
-    let mut text = format!("{} (pid {}): KB\n\n{table}", process.name, process.id);
+    let mut text = format!("{} (pid {}): KB\n\n{table}", printable(&process.name), process.id);
     let _ = write!(text, "\nPSS {}, private {}", process.pss, footprint.private);
     if let Some(tables) = process.page_tables {
         let _ = write!(text, "; page tables {tables}");

@@ -57,12 +57,18 @@ pub enum GetError {
     Time(Duration),
 }
 
-/// Returns an error with all its causes in one line. hyper's own text omits the I/O error.
+/// Returns an error with all its causes in one line. hyper's own text omits the I/O error. The page
+/// of documentation that rustls adds to some reasons is left out.
 pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let reason = |error: &dyn std::error::Error| {
+        let mut text = error.to_string();
+        text.truncate(text.find(": https://").unwrap_or(text.len()));
+        text
+    };
+    let mut text = reason(error);
     let mut source = error.source();
     while let Some(cause) = source {
-        let cause_text = cause.to_string();
+        let cause_text = reason(cause);
         // The text of some errors already ends with the text of their cause.
         if !text.ends_with(&cause_text) {
             text.push_str(": ");
@@ -264,6 +270,18 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
+
+    #[test]
+    fn a_broken_tls_connection_has_a_reason_and_no_address_of_documentation() {
+        // As rustls says it, beneath the error of the connection.
+        let page = "https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
+        let reason = "peer closed connection without sending TLS close_notify";
+        let of_tls = io::Error::new(io::ErrorKind::UnexpectedEof, format!("{reason}: {page}"));
+        assert_eq!(chain(&of_tls), reason);
+        assert_eq!(chain(&io::Error::other(of_tls)), reason);
+        let found = io::Error::other("not found: http://10.0.0.1/");
+        assert_eq!(chain(&found), "not found: http://10.0.0.1/");
+    }
 
     /// Serves one connection: sends a fixed text after the request's head, and returns the
     /// request's first line.

@@ -33,6 +33,7 @@ use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
 use crate::limits::{HOUR_BYTES_MAX, NAMED_REPORTS_MAX};
 use crate::sys::clock;
+use crate::sys::console::printable;
 use crate::units::Nanos;
 
 /// Bytes written at a time of the fields that follow the reports.
@@ -393,7 +394,7 @@ async fn hour_of(target: Target, path: String, time: Duration) -> Reply {
         Err(client::GetError::Status(status)) if status == 404 => {
             Reply::text(404, "the agent keeps no last hour of this peer\n")
         }
-        Err(error) => Reply::text(502, format!("{}: {error}\n", target.node)),
+        Err(error) => Reply::text(502, printable(&format!("{}: {error}", target.node)) + "\n"),
     }
 }
 

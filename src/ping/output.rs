@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use super::rtts::Quantiles;
 use super::tally::{Outcome, Tally};
 use crate::config::PingSettings;
+use crate::sys::console::{escaped, printable};
 use crate::sys::table::{self, Cell, Kind, known, percent};
 use crate::sys::terminal::{Terminal, Tint};
 use crate::units::Nanos;
@@ -35,8 +36,8 @@ impl Label {
     /// Makes the label of a target in this form.
     pub fn new(form: Form, name: &str, address: IpAddr) -> Self {
         let name = match form {
-            Form::Text(_) => name.to_owned(),
-            Form::Json => serde_json::Value::from(name).to_string(),
+            Form::Text(_) => printable(name),
+            Form::Json => escaped(serde_json::Value::from(name).to_string()),
         };
         Self { name, address }
     }

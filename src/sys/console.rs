@@ -45,10 +45,11 @@ pub async fn print_in_pieces(text: impl AsRef<[u8]>) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Writes a line to standard error, behind the name of the program. A line that cannot be written
-/// is lost: there is no other place to say so. `eprintln!` is not used because it panics in that
-/// case.
+/// Writes a line to standard error, behind the name of the program, in [`printable`] form. A line
+/// that cannot be written is lost: there is no other place to say so. `eprintln!` is not used
+/// because it panics in that case.
 pub fn print_error(line: impl Display) {
+    let line = printable(&line.to_string());
     let _ = io::stderr().write_all(format!("kube-canary: {line}\n").as_bytes());
 }
 
@@ -105,16 +106,49 @@ fn lines_of_terminal() -> usize {
     if lines > 0 { lines.into() } else { usize::from(u16::MAX) }
 }
 
-/// Makes an untrusted text safe for a line of output: control characters become `?`. The names of
-/// nodes and programs may contain any characters.
+/// Makes an untrusted text safe for a line of output: characters that act on the terminal, or that
+/// nobody sees, become `?`. The names of nodes and programs may contain any characters.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect()
 }
 
-/// Formats a value as one line of JSON, with its newline.
+/// Whether a character controls the terminal (C0, DEL and C1), ends a line, changes the direction of
+/// the text, or has no width, so that a text looks like another one (Unicode TR 36 and 39).
+fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Formats a value as one line of JSON, with its newline. Characters that are not [`printable`] are
+/// escaped, so a terminal does not obey them and a program reads them unchanged.
 pub fn json_line(value: &impl serde::Serialize) -> String {
     // The values are plain figures and texts, so this does not fail.
-    serde_json::to_string(value).unwrap_or_else(|error| error.to_string()) + "\n"
+    escaped(serde_json::to_string(value).unwrap_or_else(|error| error.to_string())) + "\n"
+}
+
+/// Escapes in a JSON text what is not printable. It is within strings, because a text without white
+/// space has such characters nowhere else.
+pub fn escaped(json: String) -> String {
+    if !json.contains(is_unprintable) {
+        return json;
+    }
+    let mut text = String::with_capacity(2 * json.len());
+    for c in json.chars() {
+        if is_unprintable(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to memory cannot fail.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        } else {
+            text.push(c);
+        }
+    }
+    text
 }
 
 fn write(to: &mut impl Write, text: &[u8]) -> io::Result<bool> {
@@ -128,6 +162,25 @@ fn write(to: &mut impl Write, text: &[u8]) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Characters that no line of output may have, and some that it may.
+    const HIDDEN: &str = "\n\x1b\x7f\u{85}\u{9b}\u{ad}\u{200b}\u{200f}\u{202e}\u{2028}\u{2066}\u{feff}\u{e0041}";
+    const SHOWN: &str = "n-1.example µé漢 \u{fffd}<\"\\";
+
+    #[test]
+    fn what_acts_on_a_terminal_or_is_hidden_is_replaced_and_the_rest_stays() {
+        assert_eq!(printable(HIDDEN), "?".repeat(HIDDEN.chars().count()));
+        assert_eq!(printable(SHOWN), SHOWN);
+        assert_eq!(printable(&String::from_utf8_lossy(b"a\xff\x9b[31m\x1b")), "a\u{fffd}\u{fffd}[31m?");
+    }
+
+    #[test]
+    fn json_escapes_what_is_not_printable_and_is_read_unchanged() {
+        let text = format!("{HIDDEN}{SHOWN}");
+        let line = json_line(&[&text]);
+        assert_eq!(printable(line.trim_end()), line.trim_end());
+        assert_eq!(serde_json::from_str::<[String; 1]>(&line).unwrap(), [text]);
+    }
 
     #[test]
     fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is_one() {

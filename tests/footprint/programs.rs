@@ -60,3 +60,31 @@ fn every_program_is_shown_for_a_name_that_is_empty() {
     assert!(rows.is_sorted() && rows.iter().sum::<u64>() == *total, "{text}");
     drop(taker);
 }
+
+#[test]
+fn the_name_of_a_program_does_not_act_on_the_terminal() {
+    let copy = copy("a\n\u{1b}[31mred\u{202e}\u{9b}1m");
+    let mut command = std::process::Command::new(&copy);
+    command.arg("/dev/null").stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+    let mut process = Process::start(&mut command, directory());
+    let (_input, mut output) = process.pipes();
+    std::io::Read::read_exact(&mut output, &mut [0]).expect("it runs");
+    wait_until_asleep(&process);
+    let name = copy.file_name().expect("a name").to_string_lossy().into_owned();
+    let id = process.id().to_string();
+    let of_id = footprint(&["--pid", &id]);
+    let of_name = footprint(&["--filter", "[31mred"]);
+    for text in [&of_id.stdout, &of_name.stdout] {
+        let text = std::str::from_utf8(text).expect("text");
+        assert!(text.contains("a??[31mred??1m"), "{text}");
+        assert!(!text.contains(|c: char| c != '\n' && c.is_control() || c == '\u{202e}'), "{text:?}");
+    }
+    let first = String::from_utf8_lossy(&of_id.stdout).lines().next().map(str::to_owned);
+    assert!(first.is_some_and(|line| line.ends_with(&format!("(pid {id}): KB"))));
+    // JSON has the name itself, in escaped form.
+    let text = footprint(&["--pid", &id, "--json"]).stdout;
+    assert!(!text.iter().any(|byte| *byte != b'\n' && byte.is_ascii_control()) && text.is_ascii());
+    let answer = json(&["--pid", &id]);
+    assert_eq!(answer["processes"][0]["name"].as_str(), Some(name.as_str()));
+    let _ = fs::remove_file(&copy);
+}
