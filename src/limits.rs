@@ -92,8 +92,7 @@ pub const DWELL_PLAUSIBLE_MAX: Duration = Duration::from_hours(1);
 pub const STAMP_ANSWER_BYTES_MAX: usize = 256;
 /// Requests per second of one pair of sessions that the STAMP reflector answers. A link has 100
 /// probes at the shortest interval. 28 more are for traces, extra probes, and probes of the path
-/// MTU. The rest is reserve. An address has [`STAMP_PAIRS_MAX`] such rates, and one for all other
-/// sessions: 768 in all.
+/// MTU. The rest is reserve.
 pub const STAMP_RATE_MAX: u64 = 256;
 /// Requests of one pair of sessions that the STAMP reflector answers at once. As many arrive in a
 /// second. An agent that was stopped for as long finds them all in its queue.
@@ -107,6 +106,11 @@ pub const SENDER_FILTER_RANGES_MAX: usize = 64;
 /// Pairs of sessions of one address that have a place in the STAMP reflector. An agent has one
 /// pair. Two agents on one host network have the same address, for a moment during a rollout.
 pub const STAMP_PAIRS_MAX: usize = 2;
+/// Shares among which the pairs of sessions without a place are divided, each with the rate of a
+/// place. 8 bytes each. A pod that forges the addresses of members takes an answer of one of them
+/// only by more than 16,000 requests a second, several times of what the queue of the reflector holds
+/// at four turns a second. All shares together grant 32,768 answers a second.
+pub const STAMP_SHARES: usize = 128;
 /// How long a place is kept for a pair of sessions that sends nothing, unless four intervals are
 /// longer. An agent that restarts has another pair.
 pub const STAMP_PAIR_KEPT: Duration = Duration::from_secs(10);
@@ -128,11 +132,19 @@ pub const TCP_HANDSHAKES_MAX: usize = 64;
 pub const TCP_BACKLOG: i32 = 1_024;
 /// Connections to the TCP probe port that one turn accepts, per family.
 pub const TCP_ACCEPTS_MAX: usize = 64;
-/// Connections to the TCP probe port that are accepted per second in the long run. It is four times
-/// what 5,000 nodes make, and 10 ms of CPU. A member that makes more fills the backlog, and the
-/// handshakes of others then fail. The agent says so ([`crate::prober::Probers::overran`]), and no
-/// verdict counts losses of handshakes and UDP probes to it.
-pub const TCP_ACCEPTS_PER_SECOND: u64 = 2_000;
+/// Connections of members to the TCP probe port that are accepted per second in the long run. It is
+/// eight times what 5,000 nodes make, and about what [`TCP_BACKLOG`] holds between two of four turns
+/// a second. A member that makes more fills the backlog, and the handshakes of others then fail. The
+/// agent says so ([`crate::prober::Probers::overran`]), and no verdict counts losses of handshakes
+/// and UDP probes to it.
+pub const TCP_ACCEPTS_PER_SECOND: u64 = 4_000;
+/// Connections of strangers to the TCP probe port that may wait for the probe thread, per family. The
+/// kernel drops further SYNs of strangers.
+pub const TCP_STRANGERS_MAX: i32 = 64;
+/// Shortest time between two turns that accept and close the connections of strangers: at most 320 a
+/// second per family. Turns are 250 ms apart, so a stranger's connection stays open for less than
+/// half a second.
+pub const TCP_STRANGERS_EVERY: Duration = Duration::from_millis(200);
 
 /// One step of the hour of history that is kept of every peer.
 pub const HOUR_STEP: Duration = Duration::from_mins(1);

@@ -13,9 +13,13 @@
 //! loses the place only after it was idle. So a pod that forges the address of a member takes no
 //! answers of it, unless it guesses 15 bits.
 //!
-//! All sessions without a place share one rate and one count. Rejected: to refuse them. A pod that
-//! takes all places of a member with two packets, right after our start, would lock it out.
+//! A pod can take all places of a member with two packets, right after our start. So the pairs
+//! without a place are answered as well. They are divided among the shares of the rest by a secret
+//! hash, and each share has the rate of a place. A pod that forges many sessions spreads them over
+//! all shares, and cannot aim at that of the member. Rejected: one rate for all pairs without a
+//! place, of which the forged ones had nearly all.
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 
 use socket2::SockFilter;
@@ -24,7 +28,9 @@ use super::answer::{self, Reflection};
 use super::filter;
 use super::members::Members;
 use super::packet::{BASE_BYTES, REQUEST_BYTES, field};
-use crate::limits::{STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX};
+use crate::limits::{
+    STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
+};
 use crate::units::Nanos;
 
 /// Half of the window of [`Heard`] until [`Reflector::set_halves`].
@@ -73,15 +79,16 @@ pub struct Heard {
     pub span: Nanos,
 }
 
-/// What all sessions without a place share is behind the places.
-const REST: usize = STAMP_PAIRS_MAX;
+/// When all that was granted is granted again: the virtual time of a token bucket. Zero if nothing
+/// was granted yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct FullAt(Nanos);
 
-/// What is kept of a member that has sent a request: 56 bytes.
+/// What is kept of a member that has sent a request: 48 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Watcher {
-    /// By place: when all that was granted is granted again, which is the virtual time of a token
-    /// bucket. Zero if the place was never taken.
-    full_at: [Nanos; STAMP_PAIRS_MAX + 1],
+    /// By place. Zero if the place was never taken.
+    full_at: [FullAt; STAMP_PAIRS_MAX],
     /// By place, the number of answers to each of the two sessions, modulo 2^32. Behind them, that
     /// of all sessions without a place.
     answers: [u32; 2 * STAMP_PAIRS_MAX + 1],
@@ -123,6 +130,10 @@ pub struct Reflector {
     /// How long an idle pair keeps its place.
     kept: Nanos,
     members: Members<Watcher>,
+    /// What is granted to pairs without a place.
+    shares: [FullAt; STAMP_SHARES],
+    /// Key of the hash that gives a pair its share. It is never sent.
+    key: RandomState,
     answered: u64,
     refusals: Refusals,
 }
@@ -131,8 +142,17 @@ impl Reflector {
     /// Makes a reflector without members, for a socket at `port`.
     pub fn new(port: u16, now: Nanos) -> Self {
         let halves = Halves { begun: now, half: HALF };
-        let (kept, members, refusals) = (STAMP_PAIR_KEPT.into(), Members::new(), Refusals::default());
-        Self { port, begun: now, halves, kept, members, answered: 0, refusals }
+        Self {
+            port,
+            begun: now,
+            halves,
+            kept: STAMP_PAIR_KEPT.into(),
+            members: Members::new(),
+            shares: [FullAt::default(); STAMP_SHARES],
+            key: RandomState::new(),
+            answered: 0,
+            refusals: Refusals::default(),
+        }
     }
 
     /// Makes places be kept for four intervals between the probes of a member, if these are longer
@@ -197,10 +217,14 @@ impl Reflector {
         let ssid = field(request, 14).map(u16::from_be_bytes).ok_or(Refused::Malformed)?;
         let watcher = self.members.entry(from.ip()).ok_or(Refused::NotAMember)?;
         let place = watcher.place(ssid, now, self.kept);
-        if !watcher.grant(place, now) {
+        let (full_at, count) = match place {
+            Some(place) => (&mut watcher.full_at[place], 2 * place + usize::from(ssid & 1)),
+            None => (share(&mut self.shares, &self.key, from.ip(), ssid), 2 * STAMP_PAIRS_MAX),
+        };
+        if !full_at.grant(now) {
             return Err(Refused::TooOften);
         }
-        let answers = &mut watcher.answers[if place == REST { 2 * REST } else { 2 * place + usize::from(ssid & 1) }];
+        let answers = &mut watcher.answers[count];
         let bytes = answer::write(out, request, *answers, with).ok_or(Refused::Malformed)?;
         *answers = answers.wrapping_add(1);
         // Longer ones are extra probes, and packets of traces and of the search for the path MTU.
@@ -250,10 +274,10 @@ impl Reflector {
     }
 }
 
-impl Watcher {
-    /// Takes a grant of this place. Returns whether there was one.
-    fn grant(&mut self, place: usize, now: Nanos) -> bool {
-        let full_at = &mut self.full_at[place];
+impl FullAt {
+    /// Takes a grant. Returns whether there was one.
+    fn grant(&mut self, now: Nanos) -> bool {
+        let Self(full_at) = self;
         if *full_at > now.plus(BURST) {
             return false;
         }
@@ -261,20 +285,33 @@ impl Watcher {
         true
     }
 
+    /// Whether nothing was granted for this time, or ever.
+    fn is_idle(self, now: Nanos, time: Nanos) -> bool {
+        self == Self::default() || self.0.plus(time) <= now
+    }
+}
+
+/// Returns the share of a pair of sessions without a place.
+fn share<'a>(shares: &'a mut [FullAt; STAMP_SHARES], key: &RandomState, address: IpAddr, ssid: u16) -> &'a mut FullAt {
+    let hash = key.hash_one((address.to_canonical(), ssid >> 1));
+    #[expect(clippy::cast_possible_truncation, reason = "the low bits are wanted")]
+    let at = hash as usize % STAMP_SHARES;
+    &mut shares[at]
+}
+
+impl Watcher {
     /// Returns the place of a session's pair. A new pair takes a place that was never taken, or the
-    /// one that is idle for the longest time, but at least for `kept`. If there is none, it is
-    /// [`REST`].
-    fn place(&mut self, ssid: u16, now: Nanos, kept: Nanos) -> usize {
-        let is_of_pair = |place: &usize| self.full_at[*place] > Nanos(0) && self.ssids[*place] ^ ssid <= 1;
+    /// one that is idle for the longest time, but at least for `kept`. `None` if there is none.
+    fn place(&mut self, ssid: u16, now: Nanos, kept: Nanos) -> Option<usize> {
+        let is_of_pair = |place: &usize| self.full_at[*place] > FullAt::default() && self.ssids[*place] ^ ssid <= 1;
         if let Some(place) = (0..STAMP_PAIRS_MAX).find(is_of_pair) {
-            return place;
+            return Some(place);
         }
         let oldest = (0..STAMP_PAIRS_MAX).min_by_key(|place| self.full_at[*place]);
-        let is_free = |place: &usize| self.full_at[*place] == Nanos(0) || self.full_at[*place].plus(kept) <= now;
-        let Some(place) = oldest.filter(is_free) else { return REST };
+        let place = oldest.filter(|place| self.full_at[*place].is_idle(now, kept))?;
         self.ssids[place] = ssid;
         self.answers[2 * place..][..2].fill(0);
-        place
+        Some(place)
     }
 
     /// Counts a request that is answered in this half.

@@ -105,13 +105,23 @@ fn among_forged(reflector: &mut Reflector, forged_per_second: u64) -> [u64; 2] {
 #[test]
 fn forged_requests_of_a_member_take_nothing_of_its_own() {
     let mut reflector = one_member();
-    let [own, forged] = among_forged(&mut reflector, 20_000);
+    let [own, forged] = among_forged(&mut reflector, 100_000);
     assert_eq!(own, 1_000, "all");
-    // No more than the other place and the rest are granted, whatever is forged.
-    let granted = 2 * (STAMP_BURST_MAX + 10 * STAMP_RATE_MAX);
-    assert!((STAMP_RATE_MAX..=granted + 2).contains(&forged), "{forged}");
+    // No more than the other place and all shares are granted, whatever is forged.
+    let granted = (1 + STAMP_SHARES as u64) * (STAMP_BURST_MAX + 10 * STAMP_RATE_MAX);
+    assert!((STAMP_RATE_MAX..=granted + 1).contains(&forged), "{forged}");
     // The count of its session is that of its own requests.
     assert_eq!(ask(&mut reflector, MEMBER, 0x1234, second(10)), Ok(1_000));
+}
+
+/// As after a restart: the forged requests are there before those of the member.
+#[test]
+fn forged_requests_that_hold_the_places_of_a_member_take_nothing_of_its_own() {
+    let mut reflector = one_member();
+    for ssid in [2, 4] {
+        assert!(ask(&mut reflector, MEMBER, ssid, START).is_ok());
+    }
+    assert_eq!(among_forged(&mut reflector, 10_000), [1_000, 100_000], "all are within the shares");
 }
 
 #[test]
@@ -125,6 +135,21 @@ fn places_that_were_taken_by_forged_requests_do_not_lock_a_member_out() {
             assert!(ask(&mut reflector, MEMBER, 0x1234, second(n)).is_ok(), "{n}");
         }
     }
+}
+
+#[test]
+fn a_flood_of_one_pair_without_a_place_is_answered_at_the_rate_of_a_place() {
+    let mut reflector = one_member();
+    let keep = |reflector: &mut Reflector, now| [2, 4].map(|ssid| ask(reflector, MEMBER, ssid, now).is_ok());
+    let mut answered = 0;
+    for tick in 0..100_000_u64 {
+        let now = START.plus(Nanos(tick * SECOND / 10_000));
+        if tick.is_multiple_of(10_000) {
+            assert_eq!(keep(&mut reflector, now), [true; 2]);
+        }
+        answered += u64::from(ask(&mut reflector, MEMBER, 0x1234, now).is_ok());
+    }
+    assert!(answered.abs_diff(STAMP_BURST_MAX + 10 * STAMP_RATE_MAX) <= 1, "{answered}");
 }
 
 #[test]
@@ -272,7 +297,7 @@ fn the_filter_is_that_of_the_members_of_one_family() {
 }
 
 #[test]
-fn every_member_of_the_largest_mesh_may_ask_within_72_bytes_each() {
+fn every_member_of_the_largest_mesh_may_ask_within_64_bytes_each() {
     let members = || (0..5_000_u16).map(|n| IpAddr::from([10, 1, n.to_be_bytes()[0], n.to_be_bytes()[1]]));
     let mut reflector = reflector(members());
     let listed = reflector.resident_bytes();
@@ -281,7 +306,7 @@ fn every_member_of_the_largest_mesh_may_ask_within_72_bytes_each() {
         assert_eq!(ask(&mut reflector, SocketAddr::new(member, 40_000), 3, START), Ok(0));
     }
     let watched = reflector.resident_bytes() - listed;
-    assert!(watched <= 72 * 5_000 + 4_096, "{watched}");
+    assert!(watched <= 64 * 5_000 + 4_096, "{watched}");
 }
 
 #[test]
