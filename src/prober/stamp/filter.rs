@@ -1,6 +1,9 @@
-//! A packet filter for the sockets of probes: a program of classic BPF that lets packets of members
-//! pass and drops all others in the kernel. A flood of strangers then neither wakes the
+//! A packet filter for the UDP sockets of probes: a program of classic BPF that lets packets of
+//! members pass and drops all others in the kernel. A flood of strangers then neither wakes the
 //! probe thread nor fills the queue.
+//!
+//! For TCP, the same program chooses the listener ([`choosing`]): Linux 6.18 attaches no filter to a
+//! TCP socket of a process without `CAP_NET_ADMIN`.
 //!
 //! It never drops a member. It may let strangers pass, which [`super::Reflector`] refuses: if
 //! members have too many separate ranges of addresses, the nearest are joined.
@@ -63,7 +66,7 @@ const RETURN: u16 = 0x06;
 const REACH: usize = 250;
 
 /// Sets the filter of a socket, with half of the ranges as often as the kernel has no memory for
-/// it. `program` makes it, and `attach` is `SO_ATTACH_FILTER`.
+/// it. `program` makes it, and `attach` is `SO_ATTACH_FILTER` or `SO_ATTACH_REUSEPORT_CBPF`.
 ///
 /// # Errors
 /// The kernel refuses even one range, or has another reason. The former program stays.
@@ -83,22 +86,49 @@ pub fn attach(
 /// Returns the program that lets only these sources pass, for a socket of IPv4. The sources are in
 /// ascending order. At most `ranges_max` ranges of them are distinguished.
 pub fn v4(sources: impl Iterator<Item = Ipv4Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
-    finished(&fitting(&sources.map(|source| source.to_bits().into()), ranges_max, SOURCE_V4, |address| {
-        [low_word(address)]
-    }))
+    finished(&instructions_v4(sources, ranges_max))
 }
 
 /// Returns the program as [`v4`] does, for a socket of IPv6 alone.
 pub fn v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
-    finished(&fitting(&sources.map(Ipv6Addr::to_bits), ranges_max, SOURCE_V6, words))
+    finished(&instructions_v6(sources, ranges_max))
+}
+
+fn instructions_v4(sources: impl Iterator<Item = Ipv4Addr> + Clone, ranges_max: usize) -> Vec<Instruction> {
+    let sources = sources.map(|source| source.to_bits().into());
+    fitting(&sources, ranges_max, SOURCE_V4, |address| [low_word(address)])
+}
+
+fn instructions_v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: usize) -> Vec<Instruction> {
+    fitting(&sources.map(Ipv6Addr::to_bits), ranges_max, SOURCE_V6, words)
 }
 
 /// Returns the program that lets only these sources pass, for a socket of one family. The sources
 /// are in ascending order, and those of the other family are left out.
 pub fn of_family(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
+    finished(&instructions(over_ipv6, sources, ranges_max))
+}
+
+/// Returns the program that chooses a listener for a handshake, by its index among those of one port
+/// (`SO_ATTACH_REUSEPORT_CBPF`): the first for these sources, and the second for all others. The
+/// sources are as of [`of_family`].
+pub fn choosing(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
+    let mut program = instructions(over_ipv6, sources, ranges_max);
+    for result in program.iter_mut().filter(|instruction| instruction.code == RETURN) {
+        result.k = u32::from(result.k == 0);
+    }
+    finished(&program)
+}
+
+/// Returns the program that chooses the first listener for all.
+pub fn choosing_first() -> [SockFilter; 1] {
+    [SockFilter::new(RETURN, 0, 0, 0)]
+}
+
+fn instructions(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<Instruction> {
     let v4s = sources.iter().filter_map(|source| if let IpAddr::V4(v4) = source { Some(*v4) } else { None });
     let v6s = sources.iter().filter_map(|source| if let IpAddr::V6(v6) = source { Some(*v6) } else { None });
-    if over_ipv6 { v6(v6s, ranges_max) } else { v4(v4s, ranges_max) }
+    if over_ipv6 { instructions_v6(v6s, ranges_max) } else { instructions_v4(v4s, ranges_max) }
 }
 
 /// Returns a program for a UDP socket that lets pass what `program` does, if it comes from this

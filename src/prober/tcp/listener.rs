@@ -1,4 +1,12 @@
 //! The listeners on the probe port: they accept and close at once.
+//!
+//! Members have a listener of their own beside that of strangers, on the same port. The kernel
+//! chooses by the source address ([`filter::choosing`]), and drops what exceeds the queue of one. So
+//! strangers take no handshake of a member, and a full queue of members is not their doing.
+//!
+//! Rejected: to drop strangers by a filter on one listener, which Linux 6.18 permits only with
+//! `CAP_NET_ADMIN`. Where the kernel does not let a process choose either, the first listener serves
+//! all.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,10 +15,11 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
+use super::Accepts;
 use super::calls::{self, Polled};
-use crate::limits::TCP_BACKLOG;
+use crate::limits::{TCP_BACKLOG, TCP_STRANGERS_MAX};
 use crate::prober::stamp::filter;
 use crate::sys::lacks::{Lack, is_family_absent};
 
@@ -31,10 +40,13 @@ pub struct ListenError {
     pub error: io::Error,
 }
 
-/// A listening socket of one family.
+/// The listening sockets of one family.
 #[derive(Debug)]
 pub struct Listener {
-    socket: Socket,
+    /// That of members, and of all before these are known.
+    members: Socket,
+    /// That of all others. Without it, the first serves all.
+    strangers: Option<Socket>,
     address: SocketAddr,
     /// Errors that were already logged: accepting is retried at every turn.
     logged: bool,
@@ -64,21 +76,20 @@ impl Listener {
     }
 
     fn open_one(address: SocketAddr) -> io::Result<Self> {
-        let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(true)?;
-        }
-        Lack::PortReuse.tolerate(&socket.set_reuse_address(true));
-        // Accepted sockets inherit these.
-        Lack::Resets.tolerate(&socket.set_linger(Some(Duration::ZERO)));
-        Lack::Buffers.tolerate(&socket.set_recv_buffer_size(RECEIVE_BYTES));
-        socket.bind(&address.into())?;
-        socket.listen(TCP_BACKLOG)?;
+        let members = bind(address, false)?;
+        // Another agent that already listens here was found above, because it may share the port
+        // only with sockets that say so before they bind.
+        let can_choose = members.set_reuse_port(true);
+        members.listen(TCP_BACKLOG)?;
         // Without this, the outcome of no handshake is known: each would count as failed.
-        calls::backlog(socket.as_fd())?;
-        let address = socket.local_addr()?.as_socket().unwrap_or(address);
-        Ok(Self { socket, address, logged: false })
+        calls::backlog(members.as_fd())?;
+        let address = members.local_addr()?.as_socket().unwrap_or(address);
+        let strangers = can_choose.and_then(|()| open_for_strangers(&members, address));
+        let strangers = strangers.inspect_err(|error| {
+            log::debug!("strangers share the TCP listener of members at {address}: {error}");
+            _ = members.set_reuse_port(false);
+        });
+        Ok(Self { members, strangers: strangers.ok(), address, logged: false })
     }
 
     /// Returns the address that it listens on.
@@ -86,46 +97,98 @@ impl Listener {
         self.address
     }
 
-    /// Returns its descriptor, to be polled.
-    pub fn polled(&self) -> Polled {
-        Polled::of(&self.socket)
+    /// Returns its descriptors, to be polled: that of members first.
+    pub fn polled(&self) -> [Polled; 2] {
+        [Polled::of(&self.members), self.strangers.as_ref().map_or(Polled::NONE, Polled::of)]
     }
 
-    /// Whether as many connections wait as may.
+    /// Whether as many connections of members wait as may.
     pub fn is_full(&self) -> bool {
-        calls::backlog(self.socket.as_fd()).is_ok_and(|(waiting, most)| waiting >= most)
+        calls::backlog(self.members.as_fd()).is_ok_and(|(waiting, most)| waiting >= most)
     }
 
-    /// Accepts and closes what waits, up to so many connections. Returns their number.
-    pub fn accept(&mut self, most: usize) -> usize {
-        for accepted in 0..most {
-            match accept_with(&self.socket, SocketFlags::CLOEXEC) {
-                Ok(accepted) => drop(accepted),
-                Err(Errno::WOULDBLOCK) => return accepted,
-                // The connection has ended, or a signal has arrived.
-                Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
-                // What waits stays in the backlog, also if no descriptor is left.
-                Err(error) => {
-                    if !std::mem::replace(&mut self.logged, true) {
-                        log::warn!("cannot accept the handshakes of TCP probes: {error}");
-                    }
-                    return accepted;
-                }
-            }
+    /// Accepts and closes what waits, up to these numbers of connections. Returns how many of them
+    /// were not of strangers.
+    pub fn accept(&mut self, most: Accepts) -> usize {
+        if let Some(strangers) = &self.strangers {
+            accept(strangers, most.strangers, &mut self.logged);
         }
-        most
+        accept(&self.members, most.members, &mut self.logged)
     }
 
-    /// Makes the kernel drop what arrives from other addresses than these.
+    /// Makes the kernel tell strangers from these addresses.
     pub fn admit(&mut self, members: &[IpAddr]) {
+        if self.strangers.is_none() {
+            return;
+        }
         let mut members = members.to_vec();
         members.sort_unstable();
-        let program = |ranges_max| filter::of_family(self.address.is_ipv6(), &members, ranges_max);
-        let attached = filter::attach(program, |program| self.socket.attach_filter(program));
-        if let Err(error) = attached
-            && !std::mem::replace(&mut self.logged, true)
-        {
-            log::warn!("cannot limit the TCP handshakes at {} to members: {error}", self.address);
+        let program = |ranges_max| filter::choosing(self.address.is_ipv6(), &members, ranges_max);
+        let attached = filter::attach(program, |program| calls::choose_by(self.members.as_fd(), program));
+        if let Err(error) = attached {
+            log::debug!("strangers are not told from members at {}: {error}", self.address);
         }
     }
+}
+
+#[cfg(test)]
+impl Listener {
+    /// Returns how many connections of members wait, and how many of strangers.
+    pub fn waiting(&self) -> [u32; 2] {
+        let waiting = |socket: &Socket| calls::backlog(socket.as_fd()).unwrap().0;
+        [waiting(&self.members), self.strangers.as_ref().map_or(0, waiting)]
+    }
+
+    /// Makes the first listener serve all, as where the kernel does not let a process choose.
+    pub fn serve_all(&mut self) {
+        self.strangers = None;
+    }
+}
+
+/// Makes a socket at this address that does not listen yet.
+fn bind(address: SocketAddr, shares: bool) -> io::Result<Socket> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new_raw(Domain::for_address(address), kind, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    Lack::PortReuse.tolerate(&socket.set_reuse_address(true));
+    if shares {
+        socket.set_reuse_port(true)?;
+    }
+    // Accepted sockets inherit these.
+    Lack::Resets.tolerate(&socket.set_linger(Some(Duration::ZERO)));
+    Lack::Buffers.tolerate(&socket.set_recv_buffer_size(RECEIVE_BYTES));
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Makes the listener of strangers beside that of members, which gets all handshakes at first.
+fn open_for_strangers(members: &Socket, address: SocketAddr) -> io::Result<Socket> {
+    let program: &[SockFilter] = &filter::choosing_first();
+    // Without a program, the kernel would divide the handshakes among both as soon as both listen.
+    calls::choose_by(members.as_fd(), program)?;
+    let strangers = bind(address, true)?;
+    strangers.listen(TCP_STRANGERS_MAX)?;
+    Ok(strangers)
+}
+
+/// Accepts and closes up to `most` connections. Returns their number.
+fn accept(socket: &Socket, most: usize, logged: &mut bool) -> usize {
+    for accepted in 0..most {
+        match accept_with(socket, SocketFlags::CLOEXEC) {
+            Ok(accepted) => drop(accepted),
+            Err(Errno::WOULDBLOCK) => return accepted,
+            // The connection has ended, or a signal has arrived.
+            Err(Errno::CONNABORTED | Errno::INTR | Errno::PROTO) => {}
+            // What waits stays in the backlog, also if no descriptor is left.
+            Err(error) => {
+                if !std::mem::replace(logged, true) {
+                    log::warn!("cannot accept the handshakes of TCP probes: {error}");
+                }
+                return accepted;
+            }
+        }
+    }
+    most
 }

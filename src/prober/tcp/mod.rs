@@ -29,9 +29,12 @@
 //! # What is left behind
 //! The prober closes a connection by a reset (`SO_LINGER` of zero), so neither end keeps it in
 //! TIME_WAIT. The listener accepts and closes in the same way, and never reads. Until it does, a
-//! connection costs kernel memory only, up to [`crate::limits::TCP_BACKLOG`]. A filter
-//! in the kernel drops the segments of addresses that are not members'. A member that floods the
-//! listener costs [`crate::limits::TCP_ACCEPTS_PER_SECOND`].
+//! connection costs kernel memory only, up to [`crate::limits::TCP_BACKLOG`]. A member that floods
+//! the listener costs [`crate::limits::TCP_ACCEPTS_PER_SECOND`].
+//!
+//! The connections of strangers wait in a queue of their own, of
+//! [`crate::limits::TCP_STRANGERS_MAX`], which is emptied at most once in
+//! [`crate::limits::TCP_STRANGERS_EVERY`]. The kernel drops what exceeds it.
 
 mod calls;
 mod connections;
@@ -86,6 +89,15 @@ pub enum Outcome {
     Failed,
 }
 
+/// How many connections of others may be accepted, per family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepts {
+    /// Those of members, and of all where the kernel does not tell strangers.
+    pub members: usize,
+    /// Those of strangers.
+    pub strangers: usize,
+}
+
 /// The seam to the network: everything that the TCP prober needs of sockets.
 pub trait Wire {
     /// Begins a handshake with `to`, in a place that is free. Never blocks.
@@ -94,14 +106,14 @@ pub trait Wire {
     /// The reason for which no SYN was sent. The place stays free.
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError>;
     /// Reports the handshakes that have an outcome. Their connections are closed, and their places
-    /// are free. Also accepts and closes the connections of others, at most `accepts` per family.
-    /// Returns their number.
-    fn read(&mut self, accepts: usize, found: &mut dyn FnMut(Place, Outcome)) -> usize;
+    /// are free. Also accepts and closes the connections of others, up to `accepts`. Returns the
+    /// number of those that were not of strangers.
+    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Outcome)) -> usize;
     /// Whether a router or the peer's kernel has refused a handshake that is still in flight.
     fn is_refused(&mut self, place: Place) -> bool;
     /// Gives up a handshake in flight. Its place is free.
     fn close(&mut self, place: Place);
-    /// Sets the addresses from which connections are accepted. Before the first call, it is all.
+    /// Sets the addresses of members. All others are strangers. Before the first call, nobody is.
     fn admit(&mut self, members: &mut dyn Iterator<Item = IpAddr>);
 }
 

@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::calls::{self, CLOSED, Polled, SYN_RECEIVED, SYN_SENT};
 use super::connections::Place;
 use super::listener::{ListenError, Listener};
-use super::{Begun, Outcome, Wire};
+use super::{Accepts, Begun, Outcome, Wire};
 use crate::limits::TCP_HANDSHAKES_MAX;
 use crate::prober::socket::reason;
 use crate::prober::{SendError, Sources, options};
@@ -18,6 +18,9 @@ use crate::sys::lacks::Lack;
 
 /// Bytes that a peer may send into a connection before it is closed: the kernel's smallest buffer.
 const RECEIVE_BYTES: usize = 2 * 1_024;
+
+/// Listening sockets of both families: of members, and of strangers.
+const LISTENERS: usize = 4;
 
 /// The sockets of all handshakes in flight, and the listeners of both families.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ pub struct Sockets {
     pub(super) end: usize,
     pub(super) listeners: [Option<Listener>; 2],
     sources: Sources,
-    /// Whether a listener had no more room for connections.
+    /// Whether the listener of members had no more room for connections.
     overran: bool,
     /// Whether an error of poll(2) was logged: it is retried at every turn.
     logged: bool,
@@ -57,8 +60,8 @@ impl Sockets {
         Self { handshakes, end: 0, listeners: [None, None], sources: Sources::default(), overran: false, logged: false }
     }
 
-    /// Returns whether a listener was found without room for a further connection since the last
-    /// call. The kernel drops handshakes then.
+    /// Returns whether the listener of members was found without room for a further connection since
+    /// the last call. The kernel drops their handshakes then.
     pub const fn overran(&mut self) -> bool {
         std::mem::replace(&mut self.overran, false)
     }
@@ -97,16 +100,16 @@ impl Wire for Sockets {
         Ok(Begun::InFlight)
     }
 
-    fn read(&mut self, accepts: usize, found: &mut dyn FnMut(Place, Outcome)) -> usize {
-        let mut polled = [Polled::NONE; 2 + TCP_HANDSHAKES_MAX];
-        let (listeners, handshakes) = polled.split_at_mut(2);
-        for (polled, listener) in listeners.iter_mut().zip(&self.listeners) {
-            *polled = listener.as_ref().map_or(Polled::NONE, Listener::polled);
+    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Outcome)) -> usize {
+        let mut polled = [Polled::NONE; LISTENERS + TCP_HANDSHAKES_MAX];
+        let (listeners, handshakes) = polled.split_at_mut(LISTENERS);
+        for (polled, listener) in listeners.chunks_exact_mut(2).zip(self.listeners.iter().flatten()) {
+            polled.copy_from_slice(&listener.polled());
         }
         for (polled, socket) in handshakes.iter_mut().zip(&self.handshakes[..self.end]) {
             *polled = socket.as_ref().map_or(Polled::NONE, Polled::of);
         }
-        match calls::poll(&mut polled[..2 + self.end]) {
+        match calls::poll(&mut polled[..LISTENERS + self.end]) {
             Ok(true) => {}
             Ok(false) => return 0,
             Err(error) => {
@@ -116,7 +119,7 @@ impl Wire for Sockets {
                 return 0;
             }
         }
-        let (listeners, handshakes) = polled.split_at(2);
+        let (listeners, handshakes) = polled.split_at(LISTENERS);
         for place in self.places() {
             if handshakes.get(place.index()).is_some_and(|polled| polled.is_ready())
                 && let Some(outcome) = self.at(place).and_then(outcome)
@@ -126,10 +129,10 @@ impl Wire for Sockets {
             }
         }
         let Self { listeners: own, overran, .. } = self;
-        let ready = own.iter_mut().zip(listeners).filter(|(_, polled)| polled.is_ready());
-        let ready = ready.filter_map(|(listener, _)| listener.as_mut());
+        let ready = own.iter_mut().flatten().zip(listeners.chunks_exact(2));
         ready
-            .map(|listener| {
+            .filter(|(_, polled)| polled.iter().any(|polled| polled.is_ready()))
+            .map(|(listener, _)| {
                 *overran |= listener.is_full();
                 listener.accept(accepts)
             })

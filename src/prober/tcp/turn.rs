@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::connections::{Connection, Connections, Place};
 use super::refusals::Refusals;
-use super::{Begun, KEPT_FOR, Outcome, REPEATED_AFTER, Wire};
-use crate::limits::{TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL};
+use super::{Accepts, Begun, KEPT_FOR, Outcome, REPEATED_AFTER, Wire};
+use crate::limits::{
+    TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL, TCP_STRANGERS_EVERY, TCP_STRANGERS_MAX,
+};
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::prober::turn::{LOSS_SLACK, room};
 use crate::prober::{Clock, Engine, Event, Moment, Schedule, SendError, Sink};
@@ -84,6 +86,8 @@ pub struct Prober<W, C> {
     finishing: bool,
     /// Time for which no connection was accepted, up to [`CREDIT_MAX`]. Each takes [`ACCEPT_COST`].
     credit: Nanos,
+    /// When strangers are accepted again.
+    strangers: Nanos,
 }
 
 impl<W: Wire, C: Clock> Prober<W, C> {
@@ -110,6 +114,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             room: 0,
             finishing: false,
             credit: CREDIT_MAX,
+            strangers: now,
         }
     }
 
@@ -209,8 +214,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         self.engine.answered(address);
     }
 
-    /// Sets the addresses from which the listener accepts connections. Before the first call, it is
-    /// all.
+    /// Sets the addresses of members, to which strangers do harm no more. Before the first call,
+    /// nobody is a stranger.
     pub fn set_members(&mut self, members: impl IntoIterator<Item = IpAddr>) {
         self.wire.admit(&mut members.into_iter());
     }
@@ -225,7 +230,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         let start = self.clock.now();
         let since_last = start.since(std::mem::replace(&mut self.turned, start));
         self.credit = self.credit.plus(since_last).min(CREDIT_MAX);
-        let drained = self.read(sink);
+        let drained = self.read(start, sink);
         self.look_after_overdue(start);
         self.expire(start, sink);
         if !self.finishing {
@@ -251,10 +256,15 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         [due, expiry, retry, self.engine.next_doubt()].into_iter().flatten().min()
     }
 
-    fn read(&mut self, sink: &mut impl Sink) -> bool {
-        let Self { wire, clock, engine, connections, refusals, timeout, credit, .. } = self;
+    fn read(&mut self, start: Nanos, sink: &mut impl Sink) -> bool {
+        let Self { wire, clock, engine, connections, refusals, timeout, credit, strangers, .. } = self;
         let affordable = usize::try_from(credit.0 / ACCEPT_COST.0).unwrap_or(usize::MAX);
-        let accepted = wire.read(affordable.min(TCP_ACCEPTS_MAX), &mut |place, outcome| {
+        let mut accepts = Accepts { members: affordable.min(TCP_ACCEPTS_MAX), strangers: 0 };
+        if *strangers <= start {
+            accepts.strangers = TCP_STRANGERS_MAX.unsigned_abs() as usize;
+            *strangers = start.plus(TCP_STRANGERS_EVERY.into());
+        }
+        let accepted = wire.read(accepts, &mut |place, outcome| {
             let Some(Connection { label, at, to, overdue }) = connections.take(place) else { return };
             let (retransmissions, rtt) = match outcome {
                 Outcome::Done { rtt, retransmissions } => (retransmissions, Some(rtt)),

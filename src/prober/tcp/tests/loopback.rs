@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::prober::MonotonicClock;
 
+const ALL: Accepts = Accepts { members: 64, strangers: 64 };
+
 const fn host(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))
 }
@@ -121,79 +123,103 @@ fn neither_end_keeps_a_connection_after_it() {
     drop(client);
     let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
     let hex = format!("4B00007F:{port:04X}");
-    let left: Vec<&str> = table.lines().filter(|line| line.contains(&hex)).collect();
-    assert_eq!(left.len(), 1, "only the listener: {left:?}");
+    // 0A is the state of a listener.
+    let is_listener = |line: &&str| line.split_whitespace().nth(3) == Some("0A");
+    let (listeners, left): (Vec<&str>, Vec<&str>) =
+        table.lines().filter(|line| line.contains(&hex)).partition(is_listener);
+    assert_eq!((listeners.len(), left.len()), (2, 0), "only the listeners of members and strangers: {left:?}");
 }
 
-/// Whether the kernel lets this user filter what arrives at a TCP socket. Linux 6.18 refuses it to
-/// users without privilege.
-fn may_filter() -> bool {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    let program = crate::prober::stamp::filter::of_family(false, &[], 1);
-    match socket.attach_filter(&program) {
-        Ok(()) => true,
-        Err(error) => {
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
-            false
-        }
-    }
+/// Connects from this address, which the kernel does within microseconds unless it drops the SYN.
+fn connect(from: IpAddr, to: SocketAddr) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(socket2::Domain::for_address(to), socket2::Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(from, 0).into())?;
+    socket.connect_timeout(&to.into(), Duration::from_millis(300)).map(|()| socket)
+}
+
+fn waiting(sockets: &Sockets) -> [u32; 2] {
+    sockets.listeners[0].as_ref().unwrap().waiting()
+}
+
+/// Accepts up to these numbers, and returns how many were of members.
+fn accept(sockets: &mut Sockets, members: usize, strangers: usize) -> usize {
+    sockets.read(Accepts { members, strangers }, &mut |_, _| panic!("no handshake of ours"))
+}
+
+fn is_reset(socket: &socket2::Socket) -> bool {
+    socket.take_error().unwrap().is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
 }
 
 #[test]
-fn connections_are_accepted_from_members_alone_up_to_a_number_per_turn() {
-    use crate::limits::TCP_ACCEPTS_MAX;
+fn strangers_fill_a_queue_of_their_own_and_take_no_handshake_of_a_member() {
+    use crate::limits::TCP_STRANGERS_MAX;
     let mut sockets = Sockets::listen((host(76), 0).into()).unwrap();
-    let port = port_of(&sockets);
-    let connect = |from: IpAddr| {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
-        let to = SocketAddr::new(host(76), port).into();
-        socket.connect_timeout(&to, Duration::from_millis(300)).map(|()| socket)
-    };
-    assert!(connect(host(78)).is_ok(), "before the members are known");
+    let to = sockets.addresses().next().unwrap();
+    let early = connect(host(78), to).unwrap();
+    assert_eq!(waiting(&sockets), [1, 0], "nobody is a stranger before the members are known");
     sockets.admit(&mut [host(77), Ipv6Addr::LOCALHOST.into()].into_iter());
-    if !may_filter() {
-        // A stranger is accepted and closed, within the rate of all.
-        assert!(connect(host(78)).is_ok());
-        return;
-    }
-    assert_eq!(connect(host(78)).unwrap_err().kind(), io::ErrorKind::TimedOut);
-    let waiting: Vec<socket2::Socket> = (0..TCP_ACCEPTS_MAX).map(|_| connect(host(77)).unwrap()).collect();
-    let mut accept = |most| sockets.read(most, &mut |_, _| panic!("no handshake of ours"));
-    // The one from before is among them.
-    assert_eq!([accept(TCP_ACCEPTS_MAX), accept(0), accept(TCP_ACCEPTS_MAX)], [TCP_ACCEPTS_MAX, 0, 1]);
-    assert!(waiting.iter().all(|socket| socket.take_error().unwrap().is_some()), "all were reset");
+    let mut strangers = Vec::new();
+    let dropped = loop {
+        match connect(host(78), to) {
+            Ok(stranger) => strangers.push(stranger),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(dropped.kind(), io::ErrorKind::TimedOut);
+    // The kernel lets one more wait than it is asked for.
+    assert_eq!((strangers.len(), waiting(&sockets)), (TCP_STRANGERS_MAX as usize + 1, [1, 65]));
+    let members: Vec<socket2::Socket> = (0..100).map(|_| connect(host(77), to).unwrap()).collect();
+    assert_eq!(accept(&mut sockets, 0, 0), 0);
+    assert_eq!(accept(&mut sockets, 101, 0), 101);
+    assert!(members.iter().chain([&early]).all(is_reset) && !strangers.iter().any(is_reset));
+    assert_eq!(accept(&mut sockets, 0, 100), 0, "those of strangers are not counted");
+    assert!(strangers.iter().all(is_reset));
+    assert!(!sockets.overran(), "only the queue of strangers was full");
     sockets.admit(&mut (0..=255).map(host));
-    assert!(connect(host(78)).is_ok());
-    sockets.admit(&mut std::iter::empty());
-    assert!(connect(host(77)).is_err());
+    assert!(connect(host(78), to).is_ok());
+    assert_eq!(waiting(&sockets), [1, 0], "a stranger has become a member");
+}
+
+#[test]
+fn one_listener_serves_all_where_the_kernel_does_not_choose() {
+    let mut sockets = Sockets::listen((host(76), 0).into()).unwrap();
+    let to = sockets.addresses().next().unwrap();
+    sockets.listeners[0].as_mut().unwrap().serve_all();
+    sockets.admit(&mut std::iter::once(host(77)));
+    let all: Vec<socket2::Socket> = [77, 78].into_iter().map(|from| connect(host(from), to).unwrap()).collect();
+    assert_eq!(accept(&mut sockets, 64, 0), 2);
+    assert!(all.iter().all(is_reset));
+}
+
+#[test]
+fn a_second_agent_finds_the_port_taken() {
+    let sockets = Sockets::listen((host(84), 0).into()).unwrap();
+    let refused = Sockets::listen(sockets.addresses().next().unwrap()).unwrap_err();
+    assert_eq!(refused.error.kind(), io::ErrorKind::AddrInUse);
 }
 
 /// More members than one exact program can name, set again as lists change.
 #[test]
-fn the_kernel_takes_the_filter_of_a_mesh_of_5000_nodes() {
+fn the_kernel_tells_the_members_of_a_mesh_of_5000_nodes() {
     let over = |address: IpAddr, strange: IpAddr, members: Vec<IpAddr>| {
         let Ok(mut sockets) = Sockets::listen((address, 0).into()) else {
             assert!(address.is_ipv6(), "a host without IPv6");
             return;
         };
-        let port = port_of(&sockets);
-        let connect = |from: IpAddr| {
-            let socket =
-                socket2::Socket::new(socket2::Domain::for_address((from, 0).into()), socket2::Type::STREAM, None);
-            let socket = socket.unwrap();
-            socket.bind(&SocketAddr::new(from, 0).into()).unwrap();
-            socket.connect_timeout(&SocketAddr::new(address, port).into(), Duration::from_millis(300))
-        };
-        for _ in 0..3 {
+        let to = sockets.addresses().next().unwrap();
+        for count in 1..=3 {
             sockets.admit(&mut members.iter().copied());
-            assert!(connect(address).is_ok());
+            connect(address, to).unwrap();
+            assert_eq!(waiting(&sockets), [count, 0]);
         }
         if strange != address {
-            assert_eq!(connect(strange).is_err(), may_filter());
+            connect(strange, to).unwrap();
+            assert_eq!(waiting(&sockets), [3, 1]);
+            accept(&mut sockets, 0, 1);
         }
         sockets.admit(&mut members.into_iter().filter(|member| *member != address));
-        assert_eq!(connect(address).is_err(), may_filter());
+        connect(address, to).unwrap();
+        assert_eq!(waiting(&sockets), [3, 1]);
     };
     let spread =
         (0..5_000_u32).map(|n| IpAddr::from(Ipv4Addr::from_bits(0x0a00_0000 | n.wrapping_mul(2_654_435_761) >> 8)));
@@ -217,13 +243,13 @@ fn a_handshake_whose_syn_was_repeated_says_so() {
     assert_eq!(sockets.connect(Place(0), to), Ok(Begun::InFlight));
     let repeated = |sockets: &Sockets| calls::info(sockets.at(Place(0)).unwrap().as_fd()).unwrap().retransmissions;
     while repeated(&sockets) == 0 {
-        sockets.read(64, &mut |_, outcome| panic!("{outcome:?}"));
+        sockets.read(ALL, &mut |_, outcome| panic!("{outcome:?}"));
         std::thread::sleep(Duration::from_millis(10));
     }
     drop(listener.accept().unwrap());
     let mut outcomes = Vec::new();
     while outcomes.is_empty() {
-        sockets.read(64, &mut |_, outcome| outcomes.push(outcome));
+        sockets.read(ALL, &mut |_, outcome| outcomes.push(outcome));
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(matches!(outcomes[..], [Outcome::Done { retransmissions: 2.., .. }]), "{outcomes:?}");
@@ -245,13 +271,13 @@ fn a_listener_says_that_it_had_no_more_room() {
     let to = sockets.addresses().next().unwrap();
     // One that is reset by its source stays in the queue until it is accepted.
     drop(TcpStream::connect(to).unwrap());
-    while sockets.read(64, &mut |_, _| {}) == 0 {}
+    while sockets.read(ALL, &mut |_, _| {}) == 0 {}
     assert!(!sockets.overran(), "one is no flood");
     let is_full = |sockets: &Sockets| sockets.listeners[0].as_ref().unwrap().is_full();
     while !is_full(&sockets) {
         drop(TcpStream::connect(to).unwrap());
     }
-    while sockets.read(64, &mut |_, _| {}) > 0 {}
+    while sockets.read(ALL, &mut |_, _| {}) > 0 {}
     assert!(sockets.overran() && !sockets.overran());
 }
 
@@ -268,7 +294,7 @@ fn all_places_are_used_and_freed_again() {
     assert_eq!(sockets.end, 63);
     let mut done = Vec::new();
     while done.len() < 62 {
-        sockets.read(64, &mut |place, outcome| {
+        sockets.read(ALL, &mut |place, outcome| {
             assert!(matches!(outcome, Outcome::Done { retransmissions: 0, .. }));
             done.push(place.0);
         });

@@ -311,7 +311,23 @@ fn a_backlog_is_accepted_at_once_and_a_flood_at_a_bounded_rate() {
     let (first, turns) = accepted_by(&mut world, 10_000);
     assert_eq!((first, turns), (1_024, 16));
     let rest: usize = (1..=100).map(|n| accepted_by(&mut world, 10_000 + n * 10).0).sum();
-    assert_eq!(rest, 2_000, "within a second");
+    assert_eq!(rest, 4_000, "within a second");
+}
+
+#[test]
+fn strangers_are_accepted_up_to_a_number_in_a_time_however_frequent_turns_are() {
+    let mut world = World::empty(&settings());
+    for ms in (0..10_000).step_by(10) {
+        world.at(ms);
+    }
+    let strangers = &world.prober.wire().strangers;
+    assert_eq!(strangers.iter().filter(|most| **most > 0).count(), 50, "once in 200 ms");
+    assert!(strangers.iter().all(|most| [0, 64].contains(most)) && strangers[0] > 0);
+    world.prober.wire().strangers.clear();
+    for ms in (10_000..20_000).step_by(250) {
+        world.at(ms);
+    }
+    assert_eq!(world.prober.wire().strangers, [64; 40], "at every usual turn");
 }
 
 /// Whatever happens to peers and handshakes, `sent` is the sum of what became of it.

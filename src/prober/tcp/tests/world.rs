@@ -30,8 +30,10 @@ pub(super) struct ScriptedWire {
     pub(super) most: usize,
     pub(super) begun: Vec<SocketAddr>,
     pub(super) members: Vec<IpAddr>,
-    /// Number of connections that wait to be accepted.
+    /// Number of connections of members that wait to be accepted.
     pub(super) backlog: usize,
+    /// How many connections of strangers each turn could accept.
+    pub(super) strangers: Vec<usize>,
 }
 
 impl Wire for ScriptedWire {
@@ -48,7 +50,7 @@ impl Wire for ScriptedWire {
         Ok(Begun::InFlight)
     }
 
-    fn read(&mut self, accepts: usize, found: &mut dyn FnMut(Place, Outcome)) -> usize {
+    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Outcome)) -> usize {
         let (now, fates) = (self.clock.now(), &self.fates);
         self.flying.retain(|place, (at, to)| match fates.get(&to.ip()) {
             Some(Fate::After(ms, outcome)) if now.since(*at) >= Nanos::from_millis(*ms) => {
@@ -57,7 +59,8 @@ impl Wire for ScriptedWire {
             }
             _ => true,
         });
-        let accepted = accepts.min(self.backlog);
+        self.strangers.push(accepts.strangers);
+        let accepted = accepts.members.min(self.backlog);
         self.backlog -= accepted;
         accepted
     }
@@ -104,6 +107,7 @@ impl World {
             begun: Vec::new(),
             members: Vec::new(),
             backlog: 0,
+            strangers: Vec::new(),
         };
         Self { prober: Prober::new(wire, clock.clone(), settings), clock, reports: Reports::default() }
     }
