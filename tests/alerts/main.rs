@@ -31,7 +31,7 @@ use std::time::Duration;
 use common::process::Process;
 use faults::Faults;
 use mesh::{Mesh, Node, Socket};
-use namespace::DIRECTORY;
+use namespace::{DIRECTORY, PROGRAM};
 use prometheus::{HASTE, PORT};
 
 /// The time limit for events that come at some time. It only ends a test that would never end.
@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_mins(5);
 /// An agent at the default interval divided by [`HASTE`](prometheus::HASTE), where
 /// Prometheus can scrape it.
 fn agent(node: &Node, peers: &Path) -> Process {
-    let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
+    let mut command = node.namespace.command(PROGRAM);
     command.args(["run", "--discovery", "static", "--node-name", node.name, "--listen", &format!("0.0.0.0:{PORT}")]);
     command.arg("--peers-file").arg(peers).args(["--interval", &format!("{}ms", 1_000 / HASTE)]);
     // The faults are losses of echoes, and the kernel of a stopped agent answers these alone.

@@ -26,7 +26,7 @@ use crate::capture::{Capture, Seen};
 use crate::common::process::{Process, unique};
 use crate::common::until::PATIENCE;
 use crate::mesh::{Agent, Mesh, Node, Socket};
-use crate::namespace::DIRECTORY;
+use crate::namespace::{DIRECTORY, PROGRAM};
 use crate::pinging::Printed;
 use crate::probing::PORT;
 use crate::stamp::Stamp;
@@ -102,7 +102,7 @@ impl Errors {
 fn ping(near: &Node, to: &str) -> Vec<Value> {
     let directory = Path::new(DIRECTORY);
     let output = unique(directory, "out");
-    let mut command = near.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
+    let mut command = near.namespace.command(PROGRAM);
     command.args(["ping", "--udp", "--json", "--timeout", "2s", "--count", &COUNT.to_string()]);
     command.args(["--interval", &format!("{}ms", INTERVAL.as_millis()), to]);
     command.stdout(File::create(&output).expect("our directory is writable"));

@@ -1,14 +1,18 @@
 //! Namespaces for the whole test process: its network and its mounts are its own. So no other
 //! process sees what it makes below `/run/netns`, and all of it disappears with its last process,
-//! even if that is killed.
+//! even if that is killed. The program under test is mounted there, so that any user can start it,
+//! wherever it was built.
 //!
 //! This runs before `main`, because a process with threads may not enter a user namespace, and the
 //! test harness starts threads.
 #![expect(unsafe_code, reason = "unshare(2), mount(2) and a constructor have no safe wrapper in std")]
 
-use std::fs;
+use std::ffi::CString;
+use std::fs::{self, File};
 use std::io;
 use std::ptr;
+
+use crate::namespace::PROGRAM;
 
 // SAFETY: the loader calls what stands in .init_array once, before main, with the arguments of
 // main, which a C function may ignore.
@@ -46,7 +50,12 @@ fn isolate() -> io::Result<()> {
         libc::mount(ptr::null(), c"/".as_ptr(), ptr::null(), libc::MS_REC | libc::MS_PRIVATE, ptr::null())
     })?;
     // SAFETY: as above.
-    done(unsafe { libc::mount(c"tmpfs".as_ptr(), c"/run".as_ptr(), c"tmpfs".as_ptr(), 0, ptr::null()) })
+    done(unsafe { libc::mount(c"tmpfs".as_ptr(), c"/run".as_ptr(), c"tmpfs".as_ptr(), 0, ptr::null()) })?;
+    let [built, program] = [env!("CARGO_BIN_EXE_kube-canary"), PROGRAM].map(CString::new);
+    let (built, program) = (built?, program?);
+    File::create(PROGRAM)?;
+    // SAFETY: as above.
+    done(unsafe { libc::mount(built.as_ptr(), program.as_ptr(), ptr::null(), libc::MS_BIND, ptr::null()) })
 }
 
 fn done(result: libc::c_int) -> io::Result<()> {

@@ -55,6 +55,7 @@ mod service;
 mod sockets;
 mod stamp;
 mod stop;
+mod strangers;
 mod traces;
 mod udp;
 mod verdicts;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::process::{Process, unique};
 use crate::common::scrape::{Link, Metrics, fetch};
 use crate::common::until::until;
-use crate::namespace::{DIRECTORY, Namespace, run, without_raw_sockets};
+use crate::namespace::{DIRECTORY, Namespace, PROGRAM, as_pod, pod_group, run};
 
 pub const NODES: [&str; 3] = ["a", "b", "c"];
 /// As short as the statistics need it to have enough probes within seconds.
@@ -27,11 +27,11 @@ pub const SETTLED: f64 = 75.0;
 /// The kind of ICMP socket that an agent gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Socket {
-    /// `SOCK_DGRAM`, by the sysctl and without any capability for it.
+    /// `SOCK_DGRAM`, by the sysctl. The process has the rights of the manifest's pod, and no other.
     Ping,
-    /// `SOCK_RAW`, by the capability: the sysctl of a new namespace permits no group.
+    /// `SOCK_RAW`, by the capability, as root: the sysctl of a new namespace permits no group.
     Raw,
-    /// Neither kind is permitted.
+    /// Neither kind is permitted. The process has the rights of the manifest's pod.
     None,
 }
 
@@ -47,13 +47,13 @@ pub struct Mesh {
 }
 
 impl Socket {
-    /// Permits `command`, which runs in `namespace`, this kind of socket and no other.
+    /// Permits `command`, which runs [`PROGRAM`] in `namespace`, this kind of socket and no other.
     pub fn permit(self, namespace: &Namespace, command: &mut Command) {
         if self == Self::Ping {
-            namespace.sysctl("net/ipv4/ping_group_range", "0 0");
+            namespace.sysctl("net/ipv4/ping_group_range", &format!("{0} {0}", pod_group()));
         }
         if self != Self::Raw {
-            without_raw_sockets(command);
+            as_pod(command);
         }
     }
 }
@@ -188,7 +188,7 @@ pub fn wait_for_link(namespace: &Namespace, name: &str) {
 /// Returns the command line of an agent. It probes by ICMP alone unless `flags` say otherwise,
 /// because it listens on loopback, where the others cannot reach it by UDP and TCP.
 pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Command {
-    let mut command = node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
+    let mut command = node.namespace.command(PROGRAM);
     command.args(["run", "--discovery", "static", "--interval", INTERVAL, "--timeout", "1s", "--node-name", node.name]);
     command.args(["--probes", "icmp"]);
     command.arg("--peers-file").arg(peers).args(["--listen", &format!("127.0.0.1:{port}")]).args(flags);

@@ -11,6 +11,10 @@ use std::thread;
 
 /// The directory of the tests' own files: the private `/run`.
 pub const DIRECTORY: &str = "/run";
+/// The program under test, where every user can start it.
+pub const PROGRAM: &str = "/run/kube-canary";
+/// User and group of the manifest's pod.
+const POD: libc::uid_t = 65_532;
 
 /// A namespace, which stays open as long as this lives.
 pub struct Namespace {
@@ -75,20 +79,47 @@ impl Drop for Namespace {
 
 fn enter(namespace: RawFd) -> io::Result<()> {
     // SAFETY: takes two numbers; it concerns the calling thread alone.
-    if unsafe { libc::setns(namespace, libc::CLONE_NEWNET) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    done(unsafe { libc::setns(namespace, libc::CLONE_NEWNET) })
 }
 
-/// Makes the kernel start the command without `CAP_NET_RAW`, whatever user runs it.
-pub fn without_raw_sockets(command: &mut Command) {
-    const CAP_NET_RAW: libc::c_ulong = 13;
-    // SAFETY: prctl is async-signal-safe, and the closure touches no memory of the parent. What is
-    // not in the bounding set is not gained by exec (capabilities(7)).
-    unsafe {
-        command.pre_exec(|| match libc::prctl(libc::PR_CAPBSET_DROP, CAP_NET_RAW, 0, 0, 0) {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        });
-    }
+fn done(result: libc::c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Returns the group of a process with the rights of the manifest's pod: that of the manifest, or 0
+/// if these tests run in a user namespace that has no other.
+pub fn pod_group() -> libc::gid_t {
+    let map = std::fs::read_to_string("/proc/self/gid_map").unwrap_or_default();
+    let count = map.split_whitespace().nth(2).and_then(|count| count.parse::<u64>().ok());
+    if count.is_some_and(|count| count > u64::from(POD)) { POD } else { 0 }
+}
+
+/// Makes the kernel start the command with the rights of the manifest's pod: its user and group, no
+/// capability, and no way to gain one.
+pub fn as_pod(command: &mut Command) {
+    let pod = pod_group();
+    let become_pod = move || {
+        // What is not in the bounding set is not gained by exec (capabilities(7)). The kernel has no
+        // capability at and after the first that it does not know.
+        // SAFETY: this and all below are system calls with numbers, which are async-signal-safe.
+        let has = |capability: &libc::c_ulong| unsafe { libc::prctl(libc::PR_CAPBSET_READ, *capability, 0, 0, 0) } >= 0;
+        for capability in (0..).take_while(has) {
+            // SAFETY: as above.
+            done(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) })?;
+        }
+        if pod != 0 {
+            // SAFETY: as above; no group is read.
+            done(unsafe { libc::setgroups(0, std::ptr::null()) })?;
+            // SAFETY: as above.
+            done(unsafe { libc::setgid(pod) })?;
+            // SAFETY: as above.
+            done(unsafe { libc::setuid(pod) })?;
+        }
+        // SAFETY: as above.
+        done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
+    };
+    // SAFETY: the closure is async-signal-safe, and touches no memory of the parent.
+    unsafe { command.pre_exec(become_pod) };
 }
 
 /// A system program. Those that the tests need are in /usr/sbin, which is not in every PATH.

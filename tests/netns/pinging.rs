@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::common::process::{Process, unique};
 use crate::common::until::until;
 use crate::mesh::{Node, Socket};
-use crate::namespace::DIRECTORY;
+use crate::namespace::{DIRECTORY, PROGRAM};
 
 /// The parameters of a run.
 pub struct Ping<'a> {
@@ -33,7 +33,7 @@ impl Ping<'_> {
     fn start(&self) -> Running {
         let directory = Path::new(DIRECTORY);
         let output = unique(directory, "out");
-        let mut command = self.node.namespace.command(env!("CARGO_BIN_EXE_kube-canary"));
+        let mut command = self.node.namespace.command(PROGRAM);
         let ms = |time: Duration| format!("{}ms", time.as_millis());
         command.arg("ping").args(&self.targets).arg("--json");
         command.args(["--interval", &ms(self.interval), "--timeout", &ms(self.timeout)]);

@@ -51,12 +51,7 @@ pub fn agents<'a>(mesh: &'a Mesh, peers: &Path, flags: &[&str]) -> Vec<Agent<'a>
 /// these until all agents run and know all others: a probe that cannot be sent is no loss.
 pub fn agents_on<'a>(nodes: &[&'a Node], peers: &Path, flags: &[&str]) -> Vec<Agent<'a>> {
     let closed = nodes.iter().map(|node| Gate::close(&node.namespace)).collect::<Vec<_>>();
-    let flags = [&["--probes", "icmp,udp,tcp", "--interval", "1s", "--listen", LISTEN], flags].concat();
-    let start = |node: &&'a Node| {
-        let own = format!("{},{}", node.ipv4(), node.ipv6());
-        Agent::start(node, Socket::Ping, peers, PORT, &[&flags[..], &["--pod-addresses", &own]].concat())
-    };
-    let agents: Vec<Agent<'_>> = nodes.iter().map(start).collect();
+    let agents: Vec<Agent<'_>> = nodes.iter().map(|node| agent_on(node, peers, flags)).collect();
     let others = agents.len() as f64 - 1.0;
     for agent in &agents {
         until(&format!("{} knows all others", agent.node.name), || {
@@ -66,6 +61,13 @@ pub fn agents_on<'a>(nodes: &[&'a Node], peers: &Path, flags: &[&str]) -> Vec<Ag
     }
     closed.into_iter().for_each(Gate::open);
     agents
+}
+
+/// Starts the agent of one node, as [`agents_on`] does.
+pub fn agent_on<'a>(node: &'a Node, peers: &Path, flags: &[&str]) -> Agent<'a> {
+    let own = format!("{},{}", node.ipv4(), node.ipv6());
+    let usual = ["--probes", "icmp,udp,tcp", "--interval", "1s", "--listen", LISTEN, "--pod-addresses", &own];
+    Agent::start(node, Socket::Ping, peers, PORT, &[&usual, flags].concat())
 }
 
 /// Routing rules by which a namespace has no route for requests by UDP and TCP.
