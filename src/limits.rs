@@ -108,8 +108,8 @@ pub const SENDER_FILTER_RANGES_MAX: usize = 64;
 pub const STAMP_PAIRS_MAX: usize = 2;
 /// Shares among which the pairs of sessions without a place are divided, each with the rate of a
 /// place. 8 bytes each. A pod that forges the addresses of members takes an answer of one of them
-/// only by more than 16,000 requests a second, several times of what the queue of the reflector holds
-/// at four turns a second. All shares together grant 32,768 answers a second.
+/// only by more than 16,000 requests a second, several times of what the queue of the reflector
+/// holds at four turns a second. All shares together grant 32,768 answers a second.
 pub const STAMP_SHARES: usize = 128;
 /// How long a place is kept for a pair of sessions that sends nothing, unless four intervals are
 /// longer. An agent that restarts has another pair.
@@ -133,16 +133,16 @@ pub const TCP_BACKLOG: i32 = 1_024;
 /// Connections to the TCP probe port that one turn accepts, per family.
 pub const TCP_ACCEPTS_MAX: usize = 64;
 /// Connections of members to the TCP probe port that are accepted per second in the long run. It is
-/// eight times what 5,000 nodes make, and about what [`TCP_BACKLOG`] holds between two of four turns
-/// a second. A member that makes more fills the backlog, and the handshakes of others then fail. The
-/// agent says so ([`crate::prober::Probers::overran`]), and no verdict counts losses of handshakes
-/// and UDP probes to it.
+/// eight times what 5,000 nodes make, and about what [`TCP_BACKLOG`] holds between two of four
+/// turns a second. A member that makes more fills the backlog, and the handshakes of others then
+/// fail. The agent says so ([`crate::prober::Probers::overran`]), and no verdict counts losses of
+/// handshakes and UDP probes to it.
 pub const TCP_ACCEPTS_PER_SECOND: u64 = 4_000;
-/// Connections of strangers to the TCP probe port that may wait for the probe thread, per family. The
-/// kernel drops further SYNs of strangers.
+/// Connections of strangers to the TCP probe port that may wait for the probe thread, per family.
+/// The kernel drops further SYNs of strangers.
 pub const TCP_STRANGERS_MAX: i32 = 64;
-/// Shortest time between two turns that accept and close the connections of strangers: at most 320 a
-/// second per family. Turns are 250 ms apart, so a stranger's connection stays open for less than
+/// Shortest time between two turns that accept and close the connections of strangers: at most 320
+/// a second per family. Turns are 250 ms apart, so a stranger's connection stays open for less than
 /// half a second.
 pub const TCP_STRANGERS_EVERY: Duration = Duration::from_millis(200);
 

@@ -99,9 +99,9 @@ pub fn pod_group() -> libc::gid_t {
 pub fn as_pod(command: &mut Command) {
     let pod = pod_group();
     let become_pod = move || {
-        // What is not in the bounding set is not gained by exec (capabilities(7)). The kernel has no
-        // capability at and after the first that it does not know.
-        // SAFETY: this and all below are system calls with numbers, which are async-signal-safe.
+        // What is not in the bounding set is not gained by exec (capabilities(7)). The kernel has
+        // no capability at and after the first that it does not know. SAFETY: this and all below
+        // are system calls with numbers, which are async-signal-safe.
         let has = |capability: &libc::c_ulong| unsafe { libc::prctl(libc::PR_CAPBSET_READ, *capability, 0, 0, 0) } >= 0;
         for capability in (0..).take_while(has) {
             // SAFETY: as above.

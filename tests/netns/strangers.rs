@@ -1,5 +1,5 @@
-//! Strangers that flood the probe ports of a node, and requests with the forged address of a member:
-//! they take no probe of a member, blame no node, and hide no fault.
+//! Strangers that flood the probe ports of a node, and requests with the forged address of a
+//! member: they take no probe of a member, blame no node, and hide no fault.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -184,8 +184,8 @@ fn forged(stranger: &Node, member: &Node) -> UdpSocket {
     stranger.namespace.within(|| UdpSocket::bind((address(member), 0))).expect("a free port")
 }
 
-/// Forges this many requests of many sessions, and of those that hold the places of the member. They
-/// fit into the queue of the reflector.
+/// Forges this many requests of many sessions, and of those that hold the places of the member.
+/// They fit into the queue of the reflector.
 fn burst(forged: &UdpSocket, random: &mut Random, to: &Node) {
     const BURST: usize = 200;
     let sessions = (0..BURST).map(|_| u16::try_from(random.below(1 << 16)).expect("16 bits"));

@@ -2,8 +2,8 @@
 //! members pass and drops all others in the kernel. A flood of strangers then neither wakes the
 //! probe thread nor fills the queue.
 //!
-//! For TCP, the same program chooses the listener ([`choosing`]): Linux 6.18 attaches no filter to a
-//! TCP socket of a process without `CAP_NET_ADMIN`.
+//! For TCP, the same program chooses the listener ([`choosing`]): Linux 6.18 attaches no filter to
+//! a TCP socket of a process without `CAP_NET_ADMIN`.
 //!
 //! It never drops a member. It may let strangers pass, which [`super::Reflector`] refuses: if
 //! members have too many separate ranges of addresses, the nearest are joined.
@@ -109,9 +109,9 @@ pub fn of_family(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<
     finished(&instructions(over_ipv6, sources, ranges_max))
 }
 
-/// Returns the program that chooses a listener for a handshake, by its index among those of one port
-/// (`SO_ATTACH_REUSEPORT_CBPF`): the first for these sources, and the second for all others. The
-/// sources are as of [`of_family`].
+/// Returns the program that chooses a listener for a handshake, by its index among those of one
+/// port (`SO_ATTACH_REUSEPORT_CBPF`): the first for these sources, and the second for all others.
+/// The sources are as of [`of_family`].
 pub fn choosing(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
     let mut program = instructions(over_ipv6, sources, ranges_max);
     for result in program.iter_mut().filter(|instruction| instruction.code == RETURN) {

@@ -1,12 +1,12 @@
 //! The listeners on the probe port: they accept and close at once.
 //!
 //! Members have a listener of their own beside that of strangers, on the same port. The kernel
-//! chooses by the source address ([`filter::choosing`]), and drops what exceeds the queue of one. So
-//! strangers take no handshake of a member, and a full queue of members is not their doing.
+//! chooses by the source address ([`filter::choosing`]), and drops what exceeds the queue of one.
+//! So strangers take no handshake of a member, and a full queue of members is not their doing.
 //!
 //! Rejected: to drop strangers by a filter on one listener, which Linux 6.18 permits only with
-//! `CAP_NET_ADMIN`. Where the kernel does not let a process choose either, the first listener serves
-//! all.
+//! `CAP_NET_ADMIN`. Where the kernel does not let a process choose either, the first listener
+//! serves all.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

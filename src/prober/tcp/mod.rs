@@ -92,9 +92,9 @@ pub enum Outcome {
 /// How many connections of others may be accepted, per family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepts {
-    /// Those of members, and of all where the kernel does not tell strangers.
+    /// Maximum number of those of members, and of all where the kernel does not divide them.
     pub members: usize,
-    /// Those of strangers.
+    /// Maximum number of those of strangers.
     pub strangers: usize,
 }
 
@@ -113,7 +113,8 @@ pub trait Wire {
     fn is_refused(&mut self, place: Place) -> bool;
     /// Gives up a handshake in flight. Its place is free.
     fn close(&mut self, place: Place);
-    /// Sets the addresses of members. All others are strangers. Before the first call, nobody is.
+    /// Sets the addresses of members. All others are strangers. Before the first call, all are
+    /// members.
     fn admit(&mut self, members: &mut dyn Iterator<Item = IpAddr>);
 }
 

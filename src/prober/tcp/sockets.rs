@@ -60,8 +60,8 @@ impl Sockets {
         Self { handshakes, end: 0, listeners: [None, None], sources: Sources::default(), overran: false, logged: false }
     }
 
-    /// Returns whether the listener of members was found without room for a further connection since
-    /// the last call. The kernel drops their handshakes then.
+    /// Returns whether the listener of members was found without room for a further connection
+    /// since the last call. The kernel drops their handshakes then.
     pub const fn overran(&mut self) -> bool {
         std::mem::replace(&mut self.overran, false)
     }

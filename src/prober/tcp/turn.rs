@@ -214,8 +214,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         self.engine.answered(address);
     }
 
-    /// Sets the addresses of members, to which strangers do harm no more. Before the first call,
-    /// nobody is a stranger.
+    /// Sets the addresses of members, of which strangers take no handshake. Before the first call,
+    /// all are members.
     pub fn set_members(&mut self, members: impl IntoIterator<Item = IpAddr>) {
         self.wire.admit(&mut members.into_iter());
     }

@@ -156,7 +156,7 @@ fn strangers_fill_a_queue_of_their_own_and_take_no_handshake_of_a_member() {
     let mut sockets = Sockets::listen((host(76), 0).into()).unwrap();
     let to = sockets.addresses().next().unwrap();
     let early = connect(host(78), to).unwrap();
-    assert_eq!(waiting(&sockets), [1, 0], "nobody is a stranger before the members are known");
+    assert_eq!(waiting(&sockets), [1, 0], "all are members before these are known");
     sockets.admit(&mut [host(77), Ipv6Addr::LOCALHOST.into()].into_iter());
     let mut strangers = Vec::new();
     let dropped = loop {
@@ -200,7 +200,7 @@ fn a_second_agent_finds_the_port_taken() {
 
 /// More members than one exact program can name, set again as lists change.
 #[test]
-fn the_kernel_tells_the_members_of_a_mesh_of_5000_nodes() {
+fn the_kernel_divides_members_and_strangers_in_a_mesh_of_5000_nodes() {
     let over = |address: IpAddr, strange: IpAddr, members: Vec<IpAddr>| {
         let Ok(mut sockets) = Sockets::listen((address, 0).into()) else {
             assert!(address.is_ipv6(), "a host without IPv6");
