@@ -13,7 +13,10 @@
 //! the next agents are opened.
 //!
 //! A judge asks for compact reports ([`compact`]), which no reader sees, and spreads its requests
-//! over the round. Agents that do not know that form send JSON.
+//! over the round. Agents that do not know that form send JSON. However slow agents are, there is
+//! time for the others ([`openings`]).
+//!
+//! [`openings`]: super::openings
 //!
 //! Three traps are handled here:
 //! - A report may break off in the middle, and the document must still be complete.
@@ -22,33 +25,30 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::CONTENT_TYPE;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::Instant;
 
 use super::frame_writer::FrameWriter;
 use super::matrix::{Bounds, Matrix};
+use super::openings::{Opened, Openings, in_time, share};
 use super::queue::{Queue, Silent, Target};
 use super::split::{Object, SplitError, Splitter};
 use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
-use crate::http::client::{self, GetError, Link};
-use crate::limits::{
-    FRAME_BYTES, JUDGE_REQUEST_PAUSE, JUDGE_REQUESTS_MAX, MESH_REPORTS_MAX, REPORT_BYTES_MAX, REPORT_PEERS_MAX,
-    REPORT_REQUESTS_MAX,
-};
+use crate::http::client::{GetError, Link};
+use crate::limits::{FRAME_BYTES, JUDGE_REQUEST_PAUSE, MESH_REPORTS_MAX, REPORT_BYTES_MAX, REPORT_PEERS_MAX};
 use crate::peers::name_in_reports;
 use crate::report::compact::{self, NotCompact};
-use crate::report::{self, Missing, Peer, Source};
+use crate::report::{Missing, Peer, Source};
+
+/// Least time that an agent may let a reader wait for its report, however many are still to be read.
+const READING_MIN: Duration = Duration::from_millis(100);
 
 /// Why the report of a node is missing or incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -153,13 +153,15 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>)
         collection.matrix.seek(&target.node);
         let done = match opened {
             Ok(Opened::Report(link, body)) => {
-                let mut row = pin!(collection.other(&target, (link, body), until));
+                let waiting = queue.borrow().waiting_count() + openings.count() + 1;
+                let mut row = pin!(collection.other(&target, (link, body), until, waiting));
                 poll_fn(|cx| {
                     openings.drive(cx);
                     row.as_mut().poll(cx)
                 })
                 .await
             }
+            Ok(Opened::Json(report)) => collection.json(&target, &report).await,
             Ok(Opened::Compact(report)) => collection.compact(&target, &report),
             Err(error) => Err(error),
         };
@@ -171,7 +173,7 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>)
     if let Some(silent) = &mut silent {
         // There was no time for these. Those that answered before count as not asked.
         while let Some(target) = queue.borrow_mut().next() {
-            if silent.has(&target.node) {
+            if target.is_late {
                 note(&mut matrix, &target.node, &RowError::Silent);
             }
         }
@@ -214,127 +216,6 @@ impl Hashes {
     fn find(&self, hash: u64) -> Option<u16> {
         let at = self.0.binary_search_by_key(&hash.to_be_bytes(), |(hash, _)| *hash).ok()?;
         Some(u16::from_be_bytes(self.0[at].1))
-    }
-}
-
-/// An answer to a request for a report.
-enum Opened {
-    /// A report in JSON, of which the head has arrived.
-    Report(Link, Incoming),
-    /// A whole compact report.
-    Compact(Vec<u8>),
-}
-
-type Opening = Pin<Box<dyn Future<Output = Result<Opened, RowError>>>>;
-
-/// Requests to agents that are in flight or answered, a few at a time.
-struct Openings<'a> {
-    queue: &'a RefCell<Queue>,
-    in_flight: Vec<(Target, Opening)>,
-    answered: VecDeque<(Target, Result<Opened, RowError>)>,
-    until: Instant,
-    times: Times,
-    at_once: usize,
-    /// The pause between two requests of a judge. None if the collection is for a reader.
-    pause: Option<Duration>,
-    /// When a judge's next request may begin, and what wakes it then.
-    next: Instant,
-    wake: Pin<Box<Sleep>>,
-}
-
-impl<'a> Openings<'a> {
-    fn new(queue: &'a RefCell<Queue>, until: Instant, times: Times, pause: Option<Duration>) -> Self {
-        let at_once = if pause.is_some() { JUDGE_REQUESTS_MAX } else { REPORT_REQUESTS_MAX };
-        let (in_flight, answered) = (Vec::with_capacity(at_once), VecDeque::new());
-        let next = Instant::now();
-        Self { queue, in_flight, answered, until, times, at_once, pause, next, wake: Box::pin(sleep_until(next)) }
-    }
-
-    /// Advances all requests that are in flight, and starts further ones if there is room.
-    fn drive(&mut self, cx: &mut Context<'_>) {
-        while self.in_flight.len() + self.answered.len() < self.at_once
-            && self.is_time(cx)
-            && let Some(target) = self.queue.borrow_mut().next()
-        {
-            let accept = self.pause.map(|_| compact::MEDIA_TYPE);
-            let opening = Box::pin(open(target.address, accept, self.until, self.times));
-            self.in_flight.push((target, opening));
-        }
-        let mut at = 0;
-        while let Some((_, opening)) = self.in_flight.get_mut(at) {
-            if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
-                let (target, _) = self.in_flight.remove(at);
-                self.answered.push_back((target, opened));
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    /// Whether a request may begin now. If so, the next may begin after a judge's pause.
-    fn is_time(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(pause) = self.pause else { return true };
-        let now = Instant::now();
-        if now >= self.until {
-            return false;
-        }
-        if now < self.next {
-            self.wake.as_mut().reset(self.next);
-            // It is not ready: it was set to a later time.
-            let _ = self.wake.as_mut().poll(cx);
-            return false;
-        }
-        // Timers have a resolution of a millisecond, so what was missed is made up for. It is not
-        // if there was no room: then the agents are slow.
-        let most = pause.saturating_mul(u32::try_from(self.at_once).unwrap_or(u32::MAX));
-        self.next = (self.next + pause).max(now.checked_sub(most).unwrap_or(now));
-        true
-    }
-
-    /// Returns the next agent that has answered or failed; `None` if there are no more agents, or
-    /// if a judge has no time for them.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Target, Result<Opened, RowError>)>> {
-        self.drive(cx);
-        let is_over = self.queue.borrow().is_empty() || Instant::now() >= self.until;
-        match self.answered.pop_front() {
-            None if !self.in_flight.is_empty() || self.pause.is_some() && !is_over => Poll::Pending,
-            next => Poll::Ready(next),
-        }
-    }
-}
-
-async fn open(
-    address: SocketAddr,
-    accept: Option<&'static str>,
-    until: Instant,
-    times: Times,
-) -> Result<Opened, RowError> {
-    let opening = async {
-        let (mut link, response) = client::open(address, report::PATH, accept).await?;
-        let is_compact = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == compact::MEDIA_TYPE);
-        let body = response.into_body();
-        if accept.is_some() && is_compact {
-            return Ok(Opened::Compact(link.collect(body, compact::BYTES_MAX).await?));
-        }
-        Ok(Opened::Report(link, body))
-    };
-    let answer = GetError::Time(times.row).into();
-    in_time(opening, [(Instant::now() + times.row, answer), (until, RowError::NoTime(times.collection))]).await
-}
-
-/// Waits for `waiting`, at most until the first of `limits`. Returns the error of that moment
-/// if it passes first.
-async fn in_time<T, const N: usize>(
-    waiting: impl Future<Output = Result<T, RowError>>,
-    limits: [(Instant, RowError); N],
-) -> Result<T, RowError> {
-    let Some((due, late)) = limits.into_iter().min_by_key(|(due, _)| *due) else { return waiting.await };
-    if Instant::now() >= due {
-        return Err(late);
-    }
-    match timeout_at(due, waiting).await {
-        Ok(done) => done,
-        Err(_) => Err(late),
     }
 }
 
@@ -394,25 +275,40 @@ impl Collection<'_> {
         row.end(done).await
     }
 
+    /// Reads a whole report in JSON.
+    async fn json(&mut self, target: &Target, report: &[u8]) -> Result<(), RowError> {
+        let mut row = Row::new(self, Some(target));
+        let done = row.take(report).await;
+        row.end(done).await
+    }
+
+    /// Reads a report in JSON as it arrives. It is one of `waiting`.
     async fn other(
         &mut self,
         target: &Target,
         (mut link, mut body): (Link, Incoming),
         until: Instant,
+        waiting: usize,
     ) -> Result<(), RowError> {
         let times = self.times;
         let mut row = Row::new(self, Some(target));
-        let whole = Instant::now() + times.whole_row;
+        let share = share(until.saturating_duration_since(Instant::now()), waiting, 1, READING_MIN);
+        let (whole, patience) = (Instant::now() + times.whole_row, share.min(times.whole_row));
+        let mut waited = Duration::ZERO;
         let done = loop {
             // Only the agent's time is limited here. The server limits the time of the
             // document's reader.
             let frame = async { link.frame(&mut body).await.transpose().map_err(|error| GetError::Wire(error).into()) };
+            let begun = Instant::now();
             let limits = [
-                (Instant::now() + times.row, RowError::Stalled(times.row)),
+                (begun + times.row, RowError::Stalled(times.row)),
+                (begun + patience.saturating_sub(waited), RowError::Slow(patience)),
                 (whole, RowError::Slow(times.whole_row)),
                 (until, RowError::NoTime(times.collection)),
             ];
-            let frame = match in_time(frame, limits).await {
+            let frame = in_time(frame, limits).await;
+            waited += begun.elapsed();
+            let frame = match frame {
                 Err(error) => break Err(error),
                 Ok(None) => break Ok(()),
                 Ok(Some(frame)) => frame,
@@ -512,34 +408,5 @@ impl<'a, 'b> Row<'a, 'b> {
             self.collection.rows.write(&[b"]}\n"]).await;
         }
         done
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::task::Waker;
-
-    use super::*;
-    use crate::peers::Directory;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_judge_asks_at_an_even_pace_and_makes_up_for_short_delays_alone() {
-        let queue = RefCell::new(Queue::of_members(&Directory::default(), "me", 9, &Silent::default()));
-        let (until, pause) = (Instant::now() + Duration::from_mins(1), Duration::from_micros(2_500));
-        let mut openings = Openings::new(&queue, until, Times::default(), Some(pause));
-        let mut cx = Context::from_waker(Waker::noop());
-        let mut begun = |openings: &mut Openings<'_>| (0..1_000).take_while(|_| openings.is_time(&mut cx)).count();
-        assert_eq!(begun(&mut openings), 1);
-        let mut count = 0;
-        for _ in 0..100 {
-            // A timer of 2.5 ms comes after 3.
-            tokio::time::advance(Duration::from_millis(3)).await;
-            count += begun(&mut openings);
-        }
-        assert_eq!(count, 120);
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(begun(&mut openings), JUDGE_REQUESTS_MAX + 2);
-        tokio::time::advance(Duration::from_mins(1)).await;
-        assert_eq!(begun(&mut openings), 0, "the collection is over");
     }
 }

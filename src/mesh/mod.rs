@@ -10,6 +10,7 @@ pub mod domains;
 mod frame_writer;
 mod judge;
 pub mod matrix;
+mod openings;
 pub mod page;
 mod queue;
 mod routes;

@@ -3,8 +3,9 @@
 //!
 //! A collection for a reader begins with the agent's own list, and goes on with other members that
 //! reports name. The search is breadth first, so the nearest are asked before the limit is reached.
-//! A judge asks all members. Those that did not answer in its last collection come last, so that
-//! they take no time from the others.
+//! A judge asks all members. Late ones come last, so that they take no time from the others: those
+//! that did not answer in its last collection, and those that it has put off in this one. Their
+//! order is another in each collection, so that each has its turn if there is no time for all.
 //!
 //! A report comes from another pod and is not trusted. It may only name members that discovery
 //! knows. Their addresses come from discovery too ([`Roster`]), and each agent is asked once.
@@ -19,6 +20,9 @@ use crate::limits::{JUDGED_NODES_MAX, MESH_REPORTS_MAX};
 use crate::peers::{self, Directory, Family, Peer, Presence, Roster, name_in_reports};
 use crate::report::{self, Network};
 
+/// Agents that are put off in one collection: 100 bytes each.
+const PUT_OFF_MAX: usize = 1_024;
+
 /// An agent that can be asked for its report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -26,12 +30,17 @@ pub struct Target {
     pub node: String,
     /// Address of the agent's HTTP server.
     pub address: SocketAddr,
+    /// Whether it comes last.
+    pub is_late: bool,
 }
 
 impl Target {
+    const fn new(node: String, address: SocketAddr) -> Self {
+        Self { node, address, is_late: false }
+    }
+
     fn of(peer: Peer<'_>, port: u16) -> Self {
-        let address = SocketAddr::new(peer.address(), peer.http_port().unwrap_or(port));
-        Self { node: peer.node().to_owned(), address }
+        Self::new(peer.node().to_owned(), SocketAddr::new(peer.address(), peer.http_port().unwrap_or(port)))
     }
 
     /// Whether discovery knows only the address of the agent. DNS gives no names, and the agent has
@@ -48,32 +57,41 @@ impl Target {
             return Some(Self::of(peer, port));
         }
         let address = SocketAddr::new(directory.roster().address(node)?, port_of_all(&directory, port));
-        Some(Self { node: node.to_owned(), address })
+        Some(Self::new(node.to_owned(), address))
     }
 }
 
-/// The agents that did not answer in a judge's last collection: hashes of their names, sorted. None
-/// before its first.
+/// The agents that did not answer in a judge's last collection.
 #[derive(Debug, Default)]
-pub struct Silent(Option<Vec<u64>>);
+pub struct Silent {
+    /// Hashes of their names, sorted.
+    hashes: Vec<u64>,
+    /// Number of collections so far.
+    collections: u64,
+}
 
 impl Silent {
     /// Whether the judge has collected before.
     pub const fn is_known(&self) -> bool {
-        self.0.is_some()
+        self.collections > 0
     }
 
     /// Whether this agent did not answer.
     pub fn has(&self, node: &str) -> bool {
-        let silent = self.0.as_deref().unwrap_or_default();
-        !silent.is_empty() && silent.binary_search(&name_in_reports(node)).is_ok()
+        !self.hashes.is_empty() && self.hashes.binary_search(&name_in_reports(node)).is_ok()
     }
 
     /// Replaces them by the agents of these names.
     pub fn replace<'a>(&mut self, nodes: impl Iterator<Item = &'a str>) {
-        let mut silent: Vec<u64> = nodes.map(name_in_reports).collect();
-        silent.sort_unstable();
-        self.0 = Some(silent);
+        self.hashes = nodes.map(name_in_reports).collect();
+        self.hashes.sort_unstable();
+        self.collections += 1;
+    }
+
+    /// Returns the place of a silent agent among the others in this collection.
+    fn place(&self, node: &str) -> u64 {
+        // An odd factor keeps hashes apart.
+        name_in_reports(node).wrapping_mul(self.collections * 2 + 1)
     }
 }
 
@@ -82,10 +100,16 @@ pub struct Queue {
     waiting: VecDeque<Target>,
     /// Places in the roster of those that follow.
     places: std::vec::IntoIter<u16>,
+    /// Those that come after all of these.
+    late: VecDeque<Target>,
+    /// Places in the roster of the last.
+    late_places: std::vec::IntoIter<u16>,
     /// Number of agents ever put in the queue.
     count: usize,
     /// Reports add members while there are fewer than this.
     most: usize,
+    /// Number of members of the mesh.
+    members: usize,
     /// The port of members beyond the list. If all of the list have the same port, it is that port;
     /// otherwise it is this agent's own.
     port: u16,
@@ -115,23 +139,26 @@ impl Queue {
     }
 
     pub(super) fn of_members(directory: &Directory, own: &str, port: u16, silent: &Silent) -> Self {
-        let mut queue = Self::of_list(directory, port, JUDGED_NODES_MAX);
-        queue.waiting.make_contiguous().sort_by_key(|target| silent.has(&target.node));
-        let mut listed: Vec<&str> = queue.waiting.iter().map(|target| &*target.node).collect();
-        listed.sort_unstable();
+        let queue = Self::of_list(directory, port, JUDGED_NODES_MAX);
+        let (mut late, waiting): (Vec<Target>, _) =
+            queue.waiting.into_iter().partition(|target| silent.has(&target.node));
+        late.sort_by_key(|target| silent.place(&target.node));
+        late.iter_mut().for_each(|target| target.is_late = true);
         let roster = &queue.roster;
+        let mut listed: Vec<&str> = late.iter().chain(&waiting).map(|target| &*target.node).collect();
+        listed.sort_unstable();
         let is_beyond = |node: &str| node != own && listed.binary_search(&node).is_err();
-        let beyond = (0..roster.named()).filter_map(|place| Some((place, roster.name(place)?.0)));
-        let mut beyond: Vec<(bool, u16)> = beyond
-            .filter(|(_, node)| is_beyond(node))
-            .filter_map(|(place, node)| Some((silent.has(node), u16::try_from(place).ok()?)))
-            .collect();
-        beyond.sort_unstable();
-        beyond.truncate(queue.most.saturating_sub(queue.count + 1));
-        let count = queue.count + beyond.len();
-        let places: Vec<u16> = beyond.into_iter().map(|(_, place)| place).collect();
+        let beyond = (0..roster.named()).filter_map(|place| Some((u16::try_from(place).ok()?, roster.name(place)?.0)));
+        let room = queue.most.saturating_sub(queue.count + 1);
+        let (mut late_places, mut places): (Vec<u16>, Vec<u16>) = (Vec::new(), Vec::new());
+        for (place, node) in beyond.filter(|(_, node)| is_beyond(node)).take(room) {
+            if silent.has(node) { &mut late_places } else { &mut places }.push(place);
+        }
+        late_places.sort_by_cached_key(|place| roster.name((*place).into()).map(|(node, _)| silent.place(node)));
+        let count = queue.count + places.len() + late_places.len();
+        let (places, late_places) = (places.into_iter(), late_places.into_iter());
         // Reports add none: all are in the queue.
-        Self { count, places: places.into_iter(), most: 0, ..queue }
+        Self { waiting: waiting.into(), places, late: late.into(), late_places, count, most: 0, ..queue }
     }
 
     fn of_list(directory: &Directory, port: u16, most: usize) -> Self {
@@ -144,12 +171,23 @@ impl Queue {
         let all = listed(Family::V4).chain(six).take(most - 1);
         let waiting: VecDeque<Target> = all.map(|peer| Target::of(peer, port)).collect();
         let (port, roster) = (port_of_all(directory, port), Arc::clone(directory.roster()));
-        Self { count: waiting.len(), waiting, places: Vec::new().into_iter(), most, port, roster }
+        let members = usize::try_from(directory.mesh().members).unwrap_or(usize::MAX);
+        let [places, late_places] = [(); 2].map(|()| Vec::new().into_iter());
+        let (count, late) = (waiting.len(), VecDeque::new());
+        Self { waiting, places, late, late_places, count, most, members, port, roster }
     }
 
-    /// Returns the agents that are still to be asked, the next one first.
+    /// Returns the agents that are still to be asked, as far as they have an entry of their own.
     pub fn waiting(&self) -> impl Iterator<Item = &Target> {
-        self.waiting.iter()
+        self.waiting.iter().chain(&self.late)
+    }
+
+    /// Returns how many agents are still to be asked before the late ones, as far as it is known,
+    /// or else how many late ones.
+    pub fn waiting_count(&self) -> usize {
+        let not_learnt = self.most.min(self.members).saturating_sub(self.count + 1);
+        let first = self.waiting.len() + self.places.len() + not_learnt;
+        if first > 0 { first } else { self.late.len() + self.late_places.len() }
     }
 
     /// Removes and returns the agent to ask next.
@@ -158,10 +196,25 @@ impl Queue {
             return Some(target);
         }
         let (roster, port) = (&self.roster, self.port);
-        self.places.find_map(|place| {
+        let mut at = |place: u16| {
             let (node, _) = roster.name(place.into())?;
-            Some(Target { node: node.to_owned(), address: SocketAddr::new(roster.address(node)?, port) })
-        })
+            Some(Target::new(node.to_owned(), SocketAddr::new(roster.address(node)?, port)))
+        };
+        if let Some(target) = self.places.find_map(&mut at) {
+            return Some(target);
+        }
+        let late = self.late.pop_front().or_else(|| self.late_places.find_map(at));
+        late.map(|target| Target { is_late: true, ..target })
+    }
+
+    /// Puts an agent that was asked behind all others. Returns false if it was there before, or if
+    /// there is no room.
+    pub fn put_off(&mut self, target: &Target) -> bool {
+        let has_room = !target.is_late && self.late.len() < PUT_OFF_MAX;
+        if has_room {
+            self.late.push_back(target.clone());
+        }
+        has_room
     }
 
     /// Whether discovery knows a node of this name beyond the agent's own list.
@@ -179,14 +232,15 @@ impl Queue {
         let Some(address) = self.roster.address(&peer.node) else { return };
         if matrix.seek(&peer.node) {
             let address = SocketAddr::new(address, self.port);
-            self.waiting.push_back(Target { node: peer.node.clone().into_owned(), address });
+            self.waiting.push_back(Target::new(peer.node.clone().into_owned(), address));
             self.count += 1;
         }
     }
 
     /// Whether there is none to ask.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.places.as_slice().is_empty()
+        let has_places = self.places.len() + self.late_places.len() > 0;
+        self.waiting.is_empty() && self.late.is_empty() && !has_places
     }
 
     /// Returns the number of agents ever put in the queue.
@@ -223,8 +277,7 @@ mod tests {
         let roster = Arc::new(Roster::new(all, false));
         let mut matrix = Matrix::new();
         matrix.begin_row(&serde_json::from_str(r#"{"node":"a","zone":"z"}"#).expect("a source"));
-        let places = Vec::new().into_iter();
-        (Queue { waiting: VecDeque::new(), places, count: 0, most: MESH_REPORTS_MAX, port: 9, roster }, matrix)
+        (Queue { roster, ..Queue::of_list(&Directory::default(), 9, MESH_REPORTS_MAX) }, matrix)
     }
 
     fn learnt(queue: &mut Queue, matrix: &mut Matrix, peers: &[&str]) -> Vec<String> {
@@ -274,8 +327,32 @@ mod tests {
         };
         let mut silent = Silent::default();
         assert_eq!((asked(&silent).as_str(), silent.is_known()), ("n0 n1 n2 n3 n5 n6 n7 n8", false));
-        silent.replace(["n6", "n0"].into_iter());
-        assert_eq!((asked(&silent).as_str(), silent.is_known()), ("n1 n2 n3 n5 n7 n8 n0 n6", true));
+        let mut orders = std::collections::BTreeSet::new();
+        for _ in 0..9 {
+            silent.replace(["n6", "n0"].into_iter());
+            let order = asked(&silent);
+            assert!(
+                order.starts_with("n1 n2 n3 n5 n7 n8 n") && order.contains("n0") && order.contains("n6"),
+                "{order}"
+            );
+            orders.insert(order);
+        }
+        assert!(silent.is_known() && orders.len() == 2, "each of them is the first at times");
+    }
+
+    #[test]
+    fn an_agent_that_is_put_off_comes_last_and_once() {
+        let (mut queue, mut matrix) = queue(&[("b", [10, 0, 0, 2]), ("c", [10, 0, 0, 3])]);
+        for text in [r#"{"node":"b"}"#, r#"{"node":"c"}"#] {
+            let peer = serde_json::from_str(text).expect("a peer");
+            matrix.peer(&peer);
+            queue.learn(&peer, &mut matrix);
+        }
+        let first = queue.next().expect("b");
+        assert!(queue.put_off(&first) && queue.waiting_count() == 1);
+        let order: Vec<Target> = std::iter::from_fn(|| queue.next()).collect();
+        assert_eq!(order.iter().map(|it| (&*it.node, it.is_late)).collect::<Vec<_>>(), [("c", false), ("b", true)]);
+        assert!(!queue.put_off(&order[1]) && queue.is_empty(), "it has had its second time");
     }
 
     #[test]

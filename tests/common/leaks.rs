@@ -41,6 +41,11 @@ impl NoLeaks {
         Self(if std::env::var_os(STACKS).is_some() { Scope::begin() } else { Scope::without_stacks() })
     }
 
+    /// Bytes of the test that are live.
+    pub fn live_bytes(&self) -> usize {
+        self.0.leaks().iter().map(|leak| leak.bytes).sum()
+    }
+
     /// The number of the scope, for further threads of this test.
     pub fn number(&self) -> ScopeNumber {
         self.0.number()

@@ -35,6 +35,8 @@ pub enum Answer {
     Stalls(String),
     /// These bytes, and then a space now and then, without an end.
     Trickles(String),
+    /// The same as a compact report.
+    TricklesCompact(Vec<u8>),
 }
 
 struct Other {
@@ -76,11 +78,11 @@ impl Live for Stalling {
     }
 }
 
-struct Trickling(Option<String>, Pin<Box<Sleep>>);
+struct Trickling(Option<Vec<u8>>, Pin<Box<Sleep>>);
 
 impl Trickling {
-    fn new(text: String) -> Self {
-        Self(Some(text), Box::pin(sleep(Duration::ZERO)))
+    fn new(bytes: Vec<u8>) -> Self {
+        Self(Some(bytes), Box::pin(sleep(Duration::ZERO)))
     }
 }
 
@@ -89,7 +91,7 @@ impl Live for Trickling {
         ready!(self.1.as_mut().poll(cx));
         // Far below the limit of a silent report, so that it never counts as stalled.
         self.1.set(sleep(Duration::from_millis(100)));
-        out.extend_from_slice(self.0.take().as_deref().unwrap_or(" ").as_bytes());
+        out.extend_from_slice(self.0.take().as_deref().unwrap_or(b" "));
         Poll::Ready(true)
     }
 }
@@ -107,7 +109,12 @@ impl Routes for Other {
                 Reply::Full { status: 200, content_type, body: text.clone().into_bytes() }
             }
             Answer::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
-            Answer::Trickles(text) => Reply::Live { content_type, body: Box::new(Trickling::new(text.clone())) },
+            Answer::Trickles(text) => {
+                Reply::Live { content_type, body: Box::new(Trickling::new(text.clone().into_bytes())) }
+            }
+            Answer::TricklesCompact(bytes) => {
+                Reply::Live { content_type: compact::MEDIA_TYPE, body: Box::new(Trickling::new(bytes.clone())) }
+            }
         };
         let is_gone = self.claims.ends_after.is_some_and(|readings| self.readings.load(Ordering::SeqCst) >= readings);
         match (path, &self.claims) {
@@ -159,7 +166,7 @@ pub struct Mesh {
     readings: Arc<AtomicUsize>,
     pub stats: Arc<ServerStats>,
     /// Dropped last. Everything that a test makes of the mesh is dropped before.
-    _no_leaks: NoLeaks,
+    no_leaks: NoLeaks,
 }
 
 /// The requests to the others.
@@ -261,15 +268,16 @@ impl Mesh {
 
     /// The same with what discovery gives, for agents at that port.
     pub fn partial_by(net: u8, nodes: u8, row: impl Fn(u8) -> String, discovered: impl Fn(u16) -> Discovered) -> Self {
-        Self::answering(net, nodes, |node| Answer::Text(row(node)), discovered)
+        Self::answering(net, nodes, |node| Answer::Text(row(node)), discovered, unhurried())
     }
 
-    /// The same with any answers.
+    /// The same with any answers and times.
     pub fn answering(
         net: u8,
         nodes: u8,
         answer: impl Fn(u8) -> Answer,
         discovered: impl Fn(u16) -> Discovered,
+        times: Times,
     ) -> Self {
         let no_leaks = NoLeaks::here();
         let (counters, mut servers) = (Counters::default(), Vec::<Server>::new());
@@ -280,7 +288,7 @@ impl Mesh {
             servers.push(bound.start_with(1, Arc::new(other), generous_limits()).expect("a server"));
         }
         let discovered = discovered(servers[0].local_addr().port());
-        Self::with_list(no_leaks, counters, servers, discovered, unhurried())
+        Self::with_list(no_leaks, counters, servers, discovered, times)
     }
 
     fn with_list(
@@ -325,7 +333,7 @@ impl Mesh {
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains, judge), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), generous_limits()).expect("a server");
         let Counters { asked, hours, questions, readings } = counters;
-        Self { me, _others: servers, asked, hours, questions, readings, stats: served, _no_leaks: no_leaks }
+        Self { me, _others: servers, asked, hours, questions, readings, stats: served, no_leaks }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -337,6 +345,11 @@ impl Mesh {
         assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
         let json = serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body));
         (response.body, json)
+    }
+
+    /// Bytes that the agent, the others and the test have allocated and not freed.
+    pub fn live_bytes(&self) -> usize {
+        self.no_leaks.live_bytes()
     }
 
     /// The number of reports that were requested.

@@ -4,14 +4,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use kube_canary::discovery::MeshFacts;
-use kube_canary::mesh::JudgeTimes;
+use kube_canary::mesh::{JudgeTimes, Times};
 use kube_canary::peers::name_in_reports;
 use kube_canary::report::compact::Writer;
 use kube_canary::report::{Peer, RecentPeer, Source};
 use kube_canary::sys::clock;
 use serde_json::Value;
 
-use crate::agents::{Answer, Discovered, Mesh, address_of, peer, row, spec_of};
+use crate::agents::{Answer, Discovered, Mesh, address_of, peer, row, source, spec_of, unhurried};
 use crate::http_support::{eventually, get};
 
 const NODES: u8 = 6;
@@ -45,14 +45,19 @@ fn compact(node: &str, peers: &[(&str, u32)]) -> Vec<u8> {
 
 /// A mesh of a judge and other agents with these answers. Its own list has two of them.
 fn judged(net: u8, answer: impl Fn(u8) -> Answer) -> Mesh {
-    let roster: Vec<(String, IpAddr)> = (0..NODES).map(|node| (name(node), address_of(net, node))).collect();
-    Mesh::answering(net, NODES, answer, |port| Discovered {
+    judged_within(net, NODES, answer, unhurried())
+}
+
+fn judged_within(net: u8, nodes: u8, answer: impl Fn(u8) -> Answer, limits: Times) -> Mesh {
+    let roster: Vec<(String, IpAddr)> = (0..nodes).map(|node| (name(node), address_of(net, node))).collect();
+    let discovered = |port| Discovered {
         peers: (0..2).map(|node| spec_of(net, node, port)).collect(),
         roster: roster.clone(),
-        facts: MeshFacts { members: u32::from(NODES) + 1, ..MeshFacts::default() },
+        facts: MeshFacts { members: u32::from(nodes) + 1, ..MeshFacts::default() },
         judge: Some(times()),
         ..Discovered::default()
-    })
+    };
+    Mesh::answering(net, nodes, answer, discovered, limits)
 }
 
 /// What the agent holds as a judge, once it has judged.
@@ -109,4 +114,23 @@ fn a_report_that_is_none_or_of_another_node_is_missing_and_changes_no_other() {
     let expected = [("n0", "answers as n5"), ("n1", "not a compact report"), ("n2", "more than 24576 bytes")];
     assert_eq!(missing, expected);
     assert_eq!(held["nodes"], NODES + 1, "a report adds no node: {held}");
+}
+
+/// Each takes as long as it may: half of them with a report in JSON, and half with a compact one.
+#[test]
+fn a_judge_reads_all_other_reports_while_22_of_24_members_trickle_theirs() {
+    const ALL: u8 = 24;
+    let is_honest = |node: u8| [0, ALL - 1].contains(&node);
+    let answer = |node: u8| match node {
+        _ if is_honest(node) => Answer::Compact(compact(&name(node), &[("n1", 0)]), "not JSON".into()),
+        _ if node % 2 == 0 => Answer::Trickles(format!("{{{},\"peers\":[", source(&name(node)))),
+        _ => Answer::TricklesCompact(compact(&name(node), &[])),
+    };
+    let mesh = judged_within(62, ALL, answer, Times::default());
+    let held = held(&mesh);
+    let mut missing: Vec<&str> = missing(&held).into_iter().map(|(node, _)| node).collect();
+    missing.sort_unstable();
+    let mut slow: Vec<String> = (0..ALL).filter(|node| !is_honest(*node)).map(name).collect();
+    slow.sort_unstable();
+    assert_eq!((missing, &held["overview"]["not_gathered"]), (slow.iter().map(|it| &**it).collect(), &0.into()));
 }
