@@ -80,6 +80,7 @@ impl Agent {
     fn get(&self, path: &str) -> (u16, String) {
         let (status, bytes) = match self.0.route(path, "") {
             Reply::Full { status, body, .. } => (status, body),
+            Reply::Shared { head, body, .. } => (200, [&*head, &*body].concat()),
             Reply::Stream { mut body, .. } | Reply::Page { mut body, .. } => {
                 let (mut bytes, mut frame, mut more) = (Vec::new(), Vec::with_capacity(FRAME_BYTES), true);
                 while more {

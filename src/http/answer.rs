@@ -76,6 +76,9 @@ impl Form {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
                 (status, content_type, Content::Complete(Cursor::new(body)))
             }
+            Reply::Shared { content_type, head, body } => {
+                (StatusCode::OK, content_type, Content::Shared(Cursor::new(head), Cursor::new(body)))
+            }
             Reply::Stream { content_type, body } => (StatusCode::OK, content_type, Content::Stream(body)),
             Reply::Page { policy: of_page, body } => {
                 policy = Some(of_page);

@@ -73,6 +73,8 @@ impl Gzip {
 pub(super) enum Content {
     /// The rest of a complete body. It is sent as one piece, or in frames if it is compressed.
     Complete(Cursor<Vec<u8>>),
+    /// The rest of a complete body, and of the shared part that follows. It is sent in frames.
+    Shared(Cursor<Vec<u8>>, Cursor<Arc<[u8]>>),
     /// A body that is rendered in pieces.
     Stream(Box<dyn Render>),
     /// A body that is rendered in pieces and may have to wait for its data.
@@ -84,22 +86,36 @@ impl Content {
 
     /// The length in bytes, if the body is complete.
     pub(super) fn length(&self) -> Option<usize> {
-        if let Self::Complete(rest) = self { Some(rest.remaining()) } else { None }
+        match self {
+            Self::Complete(rest) => Some(rest.remaining()),
+            Self::Shared(head, rest) => Some(head.remaining() + rest.remaining()),
+            Self::Stream(_) | Self::Live(_) => None,
+        }
     }
 
     /// Renders the next piece into an empty frame.
     fn poll_render(&mut self, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
         match self {
             Self::Complete(rest) => {
-                let bytes = rest.remaining().min(FRAME_BYTES);
-                frame.extend_from_slice(&rest.chunk()[..bytes]);
-                rest.advance(bytes);
+                fill(frame, rest);
+                Poll::Ready(rest.has_remaining())
+            }
+            Self::Shared(head, rest) => {
+                fill(frame, head);
+                fill(frame, rest);
                 Poll::Ready(rest.has_remaining())
             }
             Self::Stream(render) => Poll::Ready(render.render(frame)),
             Self::Live(live) => live.poll_render(cx, frame),
         }
     }
+}
+
+/// Moves as many bytes into a frame as there is room for.
+fn fill(frame: &mut Vec<u8>, from: &mut impl Buf) {
+    let bytes = from.remaining().min(FRAME_BYTES - frame.len());
+    frame.extend_from_slice(&from.chunk()[..bytes]);
+    from.advance(bytes);
 }
 
 impl AnswerBody {

@@ -31,6 +31,7 @@ pub mod lines;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// Answers requests. Called on a worker thread; must not block.
@@ -56,6 +57,16 @@ pub enum Reply {
         content_type: &'static str,
         /// The complete content of the body.
         body: Vec<u8>,
+    },
+    /// A complete body whose memory many answers share. It is copied frame by frame while it is
+    /// sent, so that slow readers hold no copies.
+    Shared {
+        /// The Content-Type.
+        content_type: &'static str,
+        /// What this answer has before the shared part: short.
+        head: Vec<u8>,
+        /// What all these answers share.
+        body: Arc<[u8]>,
     },
     /// A body that is rendered in pieces while it is sent.
     Stream {

@@ -23,12 +23,12 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::collect::{Collected, For, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
-use super::judge::{self, Agreed, JudgeTimes, Judges, Nodes, Overview, Round};
+use super::judge::{self, Agreed, Fields, JudgeTimes, Judges, Nodes, Overview, Round};
 use super::matrix::Matrix;
 use super::page;
 use super::queue::{Silent, Target};
 use super::times::Times;
-use super::verdicts::{self, Verdict};
+use super::verdicts;
 use crate::exposition::{App, decoded};
 use crate::http::{Reply, Routes, client};
 use crate::limits::{HOUR_BYTES_MAX, NAMED_REPORTS_MAX};
@@ -79,15 +79,8 @@ struct Mesh {
 struct Judged {
     at: Nanos,
     nodes: usize,
-    /// The fields after the reports, as JSON.
-    fields: Arc<str>,
-}
-
-#[derive(Serialize)]
-struct Fields<'a> {
-    #[serde(flatten)]
-    overview: &'a Overview,
-    verdicts: Vec<&'a Verdict>,
+    /// The fields after the reports, as JSON. All readers share it.
+    fields: Arc<[u8]>,
 }
 
 /// A judge as `/api/v1/verdicts` names it.
@@ -97,21 +90,14 @@ struct JudgeOf<'a> {
     age_seconds: f64,
 }
 
-/// The answer to `/api/v1/verdicts` that comes from the judges.
+/// The head of an answer that comes from the judges. What they agree on follows.
 #[derive(Serialize)]
-struct VerdictsOf<'a> {
-    age_seconds: f64,
-    nodes: usize,
-    judges: Vec<JudgeOf<'a>>,
-    #[serde(flatten)]
-    fields: Fields<'a>,
-}
-
-/// The answer to `/api/v1/history`.
-#[derive(Serialize)]
-struct HistoryOf<'a> {
-    judges: Vec<JudgeOf<'a>>,
-    verdicts: &'a [Verdict],
+struct HeadOf<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nodes: Option<usize>,
+    judges: &'a [JudgeOf<'a>],
 }
 
 impl MeshRoutes {
@@ -147,7 +133,7 @@ impl Routes for MeshRoutes {
             "/api/v1/nodes" => Reply::Later(Box::pin(Arc::clone(mesh).nodes())),
             judge::NODES_PATH => mesh.own_nodes().unwrap_or_else(not_a_judge),
             judge::PATH => match mesh.judges.as_ref().and_then(|judges| judges.document()) {
-                Some(body) => Reply::Full { status: 200, content_type: JSON, body },
+                Some((head, body)) => Reply::Shared { content_type: JSON, head, body },
                 None => not_a_judge(),
             },
             _ if let Some(nodes) = path.strip_prefix("/api/v1/mesh/") => match named(nodes) {
@@ -200,10 +186,9 @@ impl Mesh {
             };
             let (fields, ..) = turn.work(self.collect_and_judge(purpose)).await;
             out.write(&[b"],"]).await;
-            for part in fields.as_bytes()[1..].chunks(FIELDS_PART_BYTES) {
+            for part in fields.chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
             }
-            out.write(&[b"\n"]).await;
             // The turn ends with the body, also if the body is dropped.
             drop(turn);
         };
@@ -213,11 +198,10 @@ impl Mesh {
     /// Answers `/api/v1/verdicts`: what the judges agree on, or else this agent's own judgement.
     async fn verdicts(self: Arc<Self>) -> Reply {
         if let Some(agreed) = self.agreed().await {
-            let holding = agreed.verdicts.iter().filter(|verdict| verdict.holds());
-            let fields = Fields { overview: &agreed.overview, verdicts: holding.collect() };
             let judges = judges_of(&agreed);
             let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
-            return json(&VerdictsOf { age_seconds, nodes: agreed.nodes, judges, fields });
+            let head = HeadOf { age_seconds: Some(age_seconds), nodes: Some(agreed.nodes), judges: &judges };
+            return shared(&head, &agreed.now);
         }
         if let Some(reply) = self.kept_verdicts() {
             return reply;
@@ -234,7 +218,10 @@ impl Mesh {
     /// Answers `/api/v1/history`: the verdicts of the last 24 hours, on which the judges agree.
     async fn history(self: Arc<Self>) -> Reply {
         match self.agreed().await {
-            Some(agreed) => json(&HistoryOf { judges: judges_of(&agreed), verdicts: &agreed.verdicts }),
+            Some(agreed) => {
+                let head = HeadOf { age_seconds: None, nodes: None, judges: &judges_of(&agreed) };
+                shared(&head, &agreed.history)
+            }
             None => Reply::text(503, "no judge answers, and only judges keep the past\n"),
         }
     }
@@ -274,19 +261,15 @@ impl Mesh {
         let judged = judged.as_ref()?;
         let age = clock::monotonic().since(judged.at);
         (age < self.times.verdicts.into()).then(|| {
-            let body = format!(
-                "{{\"age_seconds\":{:.1},\"nodes\":{},\"judges\":[],{}\n",
-                age.as_secs_f64(),
-                judged.nodes,
-                &judged.fields[1..]
-            );
-            Reply::Full { status: 200, content_type: JSON, body: body.into_bytes() }
+            let age_seconds = tenths(age.as_secs_f64());
+            let head = HeadOf { age_seconds: Some(age_seconds), nodes: Some(judged.nodes), judges: &[] };
+            shared(&head, &judged.fields)
         })
     }
 
     /// Collects and judges, and keeps the verdicts if no nodes are named. Returns the fields after
-    /// the reports as a JSON object, what a judge keeps, and what was judged.
-    async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<str>, Round, Matrix) {
+    /// the reports, what a judge keeps, and what was judged.
+    async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<[u8]>, Round, Matrix) {
         let is_part = matches!(purpose, For::ReaderOf(..));
         let Collected { mut matrix, missing, missing_not_listed, further } =
             collect(Arc::clone(&self.app.view), self.port, self.times, purpose).await;
@@ -295,15 +278,13 @@ impl Mesh {
         }
         let judgement = verdicts::judge_in_slices(&matrix).await;
         let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
-        let fields = Fields { overview: &overview, verdicts: found.verdicts.iter().collect() };
-        // Serializing these types cannot fail.
-        let json: Arc<str> = serde_json::to_string(&fields).unwrap_or_else(|_| "{}".to_owned()).into();
+        let fields = Fields { overview: &overview, verdicts: found.verdicts.iter().collect() }.text();
         let nodes = matrix.node_count();
-        let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&json) };
+        let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&fields) };
         if !is_part {
             *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
         }
-        (json, Round { overview, found, nodes, figures: None }, matrix)
+        (fields, Round { overview, found, nodes, figures: None }, matrix)
     }
 
     /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if
@@ -401,15 +382,21 @@ async fn hour_of(target: Target, path: String, time: Duration) -> Reply {
 /// Returns the judges with the age of their last judgement now.
 fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
     let since = clock::monotonic().since(agreed.at).as_secs_f64();
-    let tenths = |seconds: f64| (seconds * 10.0).round() / 10.0;
     agreed.judges.iter().map(|(node, judge)| JudgeOf { node, age_seconds: tenths(judge.age_seconds + since) }).collect()
 }
 
-/// Serializing these types cannot fail.
-fn json(value: &impl Serialize) -> Reply {
-    let mut body = serde_json::to_vec(value).unwrap_or_else(|_| b"{}".to_vec());
-    body.push(b'\n');
-    Reply::Full { status: 200, content_type: JSON, body }
+fn tenths(seconds: f64) -> f64 {
+    (seconds * 10.0).round() / 10.0
+}
+
+/// Returns the answer with this head and the fields that follow it.
+fn shared(head: &HeadOf<'_>, fields: &Arc<[u8]>) -> Reply {
+    // Serializing this type cannot fail.
+    let mut text = serde_json::to_vec(head).unwrap_or_default();
+    // Its brace is closed by the fields.
+    text.pop();
+    text.push(b',');
+    Reply::Shared { content_type: JSON, head: text, body: Arc::clone(fields) }
 }
 
 fn no_such_source() -> Reply {

@@ -1,19 +1,22 @@
 //! A real agent that may judge, behind the real server. It is the only agent whose rank matters;
 //! the others answer as each test sets.
 
+use std::io::{BufReader, Write as _};
 use std::iter;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, TcpStream};
 use std::time::Duration;
 
+use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{Ranks, ranks};
 use kube_canary::mesh::JudgeTimes;
 use kube_canary::mesh::verdicts;
 use kube_canary::report::JUDGE_PROTOCOL;
 use kube_canary::sys::clock;
 use serde_json::{Value, json};
+use socket2::{Domain, Socket, Type};
 
 use crate::agents::{Answer, Claims, Mesh, peer, row};
-use crate::http_support::{eventually, get};
+use crate::http_support::{eventually, get, receive};
 
 /// It begins at its first check, if it must. No time limit can run out.
 fn times() -> JudgeTimes {
@@ -377,4 +380,48 @@ fn a_judge_that_sends_without_end_is_cut_off() {
     let answer = get(mesh.address(), "/api/v1/nodes").expect("an answer");
     let (bytes, most) = (answer.body.len(), kube_canary::limits::NODES_DOCUMENT_BYTES_MAX);
     assert!(answer.status == 200 && bytes <= most && bytes > most - 65_536, "{bytes}");
+}
+
+/// A connection whose kernel takes next to nothing of an answer that is not read.
+fn slow_reader(mesh: &Mesh, path: &str) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(4_096).expect("a small buffer");
+    socket.connect(&mesh.address().into()).expect("the server accepts");
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: canary\r\n\r\n").as_bytes()).expect("a request");
+    // The answer has begun.
+    assert_eq!(stream.peek(&mut [0]).expect("a byte"), 1);
+    stream
+}
+
+#[test]
+fn slow_readers_share_what_the_judges_say() {
+    const READERS: usize = 24;
+    // Answers of some 170 KB.
+    let long = |kind: &str, subject: String, times| {
+        let mut verdict = verdict(kind, &subject, times);
+        verdict["evidence"] = "e".repeat(900).into();
+        verdict
+    };
+    let past = (0..120).map(|n| long("link", format!("a->b{n}"), (5_000, Some(4_000))));
+    let holds = (0..40).map(|n| long("node", format!("n{n}"), (600, None)));
+    let verdicts: Vec<Value> = holds.chain(past).collect();
+    let reuse = JudgeTimes { reuse: Duration::from_mins(10), copy: Duration::from_mins(10), ..times() };
+    let mesh = claiming([(); 3].map(|()| judge_with(&verdicts)), reuse);
+    for (path, least) in [("/api/v1/history", 160_000), ("/api/v1/verdicts", 40_000)] {
+        let whole = get(mesh.address(), path).expect("an answer").body;
+        assert!(whole.len() > least, "{path}: {}", whole.len());
+        let before = mesh.live_bytes();
+        let readers: Vec<TcpStream> = (0..READERS).map(|_| slow_reader(&mesh, path)).collect();
+        let each = mesh.live_bytes().saturating_sub(before) / READERS;
+        unfollowed(|| println!("{path}: {each} bytes for each reader of {}", whole.len()));
+        // The buffers of its connection.
+        assert!(each < 24 * 1_024, "{path}: {each} bytes for each reader");
+        for reader in readers {
+            let read = receive(&mut BufReader::new(reader), false).expect("an answer").body;
+            let verdicts = |text: &str| serde_json::from_str::<Value>(text).expect("JSON")["verdicts"].clone();
+            assert_eq!(verdicts(&read), verdicts(&whole), "{path}");
+        }
+        eventually("the readers are gone", || mesh.stats.connections() == 0);
+    }
 }

@@ -6,6 +6,7 @@
 //! under the id of a true verdict. Times are given together with the judge's clock, so a wrong
 //! clock shifts nothing.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -108,9 +109,9 @@ impl Held {
         *not_gathered == 0 && missing.saturating_mul(2) < self.nodes.max(1)
     }
 
-    /// Returns the document's text after the answer whether the agent judges. If it would be too
-    /// long, the members of groups are left out, then the rest from its end on.
-    pub fn text(mut self) -> String {
+    /// Returns the part of the document that follows [`head`]. If it would be too long, the members
+    /// of groups are left out, then the rest from its end on.
+    pub fn text(mut self) -> Arc<[u8]> {
         for verdict in &mut self.verdicts {
             verdict.evidence = cut(std::mem::take(&mut verdict.evidence));
             verdict.summary = cut(std::mem::take(&mut verdict.summary));
@@ -129,13 +130,45 @@ impl Held {
             self.verdicts.truncate(self.verdicts.len() / 2);
             text = json(&self);
         }
-        text
+        fields(&text)
     }
 }
 
-/// Returns the whole document: the answer whether the agent judges, and the text of [`Held::text`].
-pub fn whole(judge: &JudgeAnswer, held: &str) -> Vec<u8> {
-    format!("{{\"judge\":{},{}\n", json(judge), held.get(1..).unwrap_or("}")).into_bytes()
+/// Returns the beginning of a document: the answer whether the agent judges. The text of
+/// [`Held::text`] follows.
+pub fn head(judge: &JudgeAnswer) -> Vec<u8> {
+    format!("{{\"judge\":{},", json(judge)).into_bytes()
+}
+
+/// Returns the fields of an object that stand behind others: its text without its brace, in a line.
+fn fields(object: &str) -> Arc<[u8]> {
+    [object.get(1..).unwrap_or("}").as_bytes(), b"\n"].concat().into()
+}
+
+/// What `/api/v1/verdicts` says of a mesh beside its judges.
+#[derive(Serialize)]
+pub struct Fields<'a> {
+    /// What is said beside the verdicts.
+    #[serde(flatten)]
+    pub overview: &'a Overview,
+    /// The verdicts that hold, the gravest first.
+    pub verdicts: Vec<&'a Verdict>,
+}
+
+impl Fields<'_> {
+    /// Returns these fields as they follow others in an object.
+    pub fn text(&self) -> Arc<[u8]> {
+        fields(&json(self))
+    }
+}
+
+/// Returns the field of these verdicts as it follows others in an object.
+pub fn history(verdicts: &[Verdict]) -> Arc<[u8]> {
+    #[derive(Serialize)]
+    struct Past<'a> {
+        verdicts: &'a [Verdict],
+    }
+    fields(&json(&Past { verdicts }))
 }
 
 /// Reads the document of the agent on `node`. None if it does not judge, or if the document is not
@@ -219,8 +252,12 @@ pub mod tests {
     pub const JUDGE: JudgeAnswer =
         JudgeAnswer { judges: true, since_seconds: 900.0, rounds: 60, age_seconds: 10.0, ..JudgeAnswer::NO };
 
+    fn whole(held: Held) -> Vec<u8> {
+        [&*head(&JUDGE), &*held.text()].concat()
+    }
+
     fn of(verdicts: Vec<Verdict>) -> Vec<u8> {
-        whole(&JUDGE, &held(verdicts).text())
+        whole(held(verdicts))
     }
 
     #[test]
@@ -295,7 +332,7 @@ pub mod tests {
         };
         let mut longest = held((0..JUDGE_VERDICTS_MAX).map(long).collect());
         longest.overview.missing = vec![Missing { node: "n".repeat(253), error: "e".repeat(200) }; MESH_REPORTS_MAX];
-        let text = whole(&JUDGE, &longest.text());
+        let text = whole(longest);
         assert!(text.len() <= JUDGE_DOCUMENT_BYTES_MAX, "{}", text.len());
         let said = read("n", &text, 0).expect("a document");
         assert!(said.held.verdicts.len() > MESH_VERDICTS_MAX / 4 && said.held.verdicts[0].subject.starts_with('0'));

@@ -45,7 +45,7 @@ use self::role::{Change, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
 use super::times::Times;
-use super::verdicts::{Judged as Found, Verdict};
+use super::verdicts::Judged as Found;
 use crate::exposition::{Judged, View};
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
@@ -53,7 +53,7 @@ use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::clock;
 use crate::units::Nanos;
 
-pub use document::{Overview, PATH};
+pub use document::{Fields, Overview, PATH};
 pub use nodes::{Nodes, PATH as NODES_PATH};
 pub use role::JUDGES;
 pub use times::JudgeTimes;
@@ -83,21 +83,24 @@ pub struct Agreed {
     pub judges: Vec<(Box<str>, JudgeAnswer)>,
     /// Number of nodes that were judged.
     pub nodes: usize,
-    /// What they say beside the verdicts.
-    pub overview: Overview,
-    /// The verdicts that hold, the gravest first, and then those that have ended.
-    pub verdicts: Vec<Verdict>,
+    /// What they say now, as fields of the answer to `/api/v1/verdicts`. All readers share it, as
+    /// they do the next.
+    pub now: Arc<[u8]>,
+    /// Their verdicts with those that have ended, as the field of `/api/v1/history`.
+    pub history: Arc<[u8]>,
 }
 
 impl Agreed {
     fn of(at: Nanos, said: &[Said]) -> Self {
         let verdicts = quorum::agreed(said);
+        let overview = quorum::overview(said, &verdicts);
+        let holding = verdicts.iter().filter(|verdict| verdict.holds()).collect();
         Self {
             at,
             judges: said.iter().map(|said| (said.node.clone(), said.judge)).collect(),
             nodes: quorum::nodes(said),
-            overview: quorum::overview(said, &verdicts),
-            verdicts,
+            now: Fields { overview: &overview, verdicts: holding }.text(),
+            history: document::history(&verdicts),
         }
     }
 }
@@ -116,7 +119,7 @@ pub struct Judges {
     port: u16,
     times: JudgeTimes,
     /// The text of this agent's document, if it is a judge and has judged.
-    own: Mutex<Option<Arc<str>>>,
+    own: Mutex<Option<Arc<[u8]>>>,
     /// Figures of each node, and when they were taken, if this agent is a judge.
     nodes: Mutex<Option<(Nanos, Arc<Nodes>)>>,
     relay: Relay,
@@ -136,11 +139,12 @@ impl Judges {
         Self { view, port, times, own, nodes, relay, kept, asking: Semaphore::const_new(1), known }
     }
 
-    /// Returns this agent's document. None if it is not a judge, or has not judged yet.
-    pub fn document(&self) -> Option<Vec<u8>> {
+    /// Returns this agent's document, its head and what all readers share. None if it is not a judge,
+    /// or has not judged yet.
+    pub fn document(&self) -> Option<(Vec<u8>, Arc<[u8]>)> {
         let held = lock(&self.own).clone()?;
         let judge = self.view.judging.answer(clock::monotonic());
-        judge.judges.then(|| document::whole(&judge, &held))
+        judge.judges.then(|| (document::head(&judge), held))
     }
 
     /// Returns the document of all nodes. `None` if this agent is not a judge, or has not judged
@@ -162,7 +166,9 @@ impl Judges {
     }
 
     fn own(&self) -> Option<Said> {
-        document::read(&self.view.node, &self.document()?, clock::realtime().as_secs())
+        let (mut text, held) = self.document()?;
+        text.extend_from_slice(&held);
+        document::read(&self.view.node, &text, clock::realtime().as_secs())
     }
 
     /// Returns what is kept, if it is not too old.
@@ -319,7 +325,7 @@ impl Judges {
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         term.take(table, found, (self.own(), &others), now, now_unix_seconds);
         let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };
-        *lock(&self.own) = Some(held.text().into());
+        *lock(&self.own) = Some(held.text());
         term.judged(table, nodes, now, now_unix_seconds);
         self.view.judging.publish(Some(term.published.clone()));
     }
