@@ -3,8 +3,11 @@
 #[path = "common/leaks.rs"]
 mod leaks;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
+use std::thread;
+use std::time::Instant;
 
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
@@ -14,6 +17,7 @@ use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Method, Own, SlotId};
 use kube_canary::prober::{Event, Sink, Stamp};
+use kube_canary::report::{self, compact};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
@@ -172,6 +176,23 @@ fn the_hour_of_all_peers_is_the_mean_of_their_losses() {
     ];
     assert_eq!(series, expected);
     assert_eq!(agent.json("/api/v1/hour/%2A")["series"], document["series"]);
+}
+
+#[test]
+fn requests_for_the_compact_report_share_one_body_a_second() {
+    let agent = Agent::many(3);
+    let begun = Instant::now();
+    let ask = || match agent.0.route(report::PATH, compact::MEDIA_TYPE) {
+        Reply::Shared { body, .. } => body,
+        _ => panic!("it is shared"),
+    };
+    let bodies: Vec<Arc<[u8]>> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| (0..25).map(|_| ask()).collect::<Vec<_>>())).collect();
+        threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let distinct: BTreeSet<_> = bodies.iter().map(|body| Arc::as_ptr(body).addr()).collect();
+    let seconds = usize::try_from(begun.elapsed().as_secs()).expect("few");
+    assert!(bodies.len() == 100 && distinct.len() <= 1 + seconds, "{} in {seconds} s", distinct.len());
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl Mesh {
             let hash = name_in_reports(&self.nodes[*peer].name);
             self.protocols.iter().for_each(|protocol| writer.peer(hash, &self.peer(node, *peer, *protocol, now)));
         }
-        writer.end()
+        writer.end(0)
     }
 
     async fn answer(&self, node: usize, mut stream: TcpStream) -> std::io::Result<()> {

@@ -1,5 +1,6 @@
 //! What an agent's report says about the agent itself, beside its measurements.
 
+use super::api::CompactReport;
 use super::process::{ResidentCache, cpus};
 use crate::allocator::AllocatorInfo;
 
@@ -7,8 +8,8 @@ use crate::allocator::AllocatorInfo;
 /// `KUBE_CANARY_REVISION` at build time, or `unknown`.
 pub const REVISION: &str = env!("KUBE_CANARY_REVISION");
 
-/// Facts about the build and the machine, found once at start. Also holds the resident-memory
-/// reading that the report and `/metrics` share.
+/// Facts about the build and the machine, found once at start. Also holds what answers share: the
+/// reading of resident memory, and the compact report.
 #[derive(Debug)]
 pub struct About {
     /// The name of the malloc that runs.
@@ -23,6 +24,8 @@ pub struct About {
     pub cpus: Option<usize>,
     /// The shared reading of resident memory.
     pub resident: ResidentCache,
+    /// The shared compact report.
+    pub compact: CompactReport,
 }
 
 impl About {
@@ -35,6 +38,7 @@ impl About {
             libc: allocator.libc,
             cpus: cpus(),
             resident: ResidentCache::default(),
+            compact: CompactReport::default(),
         }
     }
 }

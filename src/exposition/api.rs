@@ -2,7 +2,7 @@
 //! stay.
 
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
 
@@ -11,8 +11,9 @@ use super::{View, Walk};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, REPORT_OBJECT_BYTES_MAX};
 use crate::peers::{self, Method, SlotId};
-use crate::report::compact;
+use crate::report::compact::{self, Choice, Chosen};
 use crate::sys::clock;
+use crate::units::Nanos;
 
 /// What `/api/v1/identity` answers: node, zone and version of this agent.
 #[derive(Debug, Serialize)]
@@ -51,21 +52,83 @@ impl PeersBody {
     }
 }
 
+/// How long a compact report is reused. However many ask, an agent makes one report in this time.
+const COMPACT_REUSED: Nanos = Nanos::from_millis(1_000);
+/// Slots that are read while the directory is locked once.
+const SLOTS_AT_ONCE: usize = 256;
+
+/// The last compact report, which all requests share.
+#[derive(Debug, Default)]
+pub struct CompactReport(Mutex<Option<(Nanos, Arc<[u8]>)>>);
+
+impl CompactReport {
+    /// Returns the last report if it is younger than [`COMPACT_REUSED`], or else makes another.
+    /// Other requests wait until it is made, which takes no longer than to make their own.
+    fn get(&self, now: Nanos, make: impl FnOnce() -> Vec<u8>) -> Arc<[u8]> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, body)) = &*last
+            && now.since(*at) < COMPACT_REUSED
+        {
+            return Arc::clone(body);
+        }
+        let body: Arc<[u8]> = make().into();
+        *last = Some((now, Arc::clone(&body)));
+        body
+    }
+}
+
 /// Returns the report of this agent in the compact form.
-pub fn compact(view: &View) -> Vec<u8> {
+pub fn compact(view: &Arc<View>) -> Arc<[u8]> {
+    view.about.compact.get(clock::monotonic(), || make_compact(view))
+}
+
+fn make_compact(view: &Arc<View>) -> Vec<u8> {
+    // No peer moves to another slot during the walk.
+    let walk = Walk::new(Arc::clone(view));
+    let view = &*walk.0;
+    let own = peers::name_in_reports(&view.node);
+    let (chosen, slots) = choose(view, own);
     let measured = Measured::now(view);
-    let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-    let source = report::source(view, &directory, &measured);
-    let mut out = compact::Writer::new(&source, peers::name_in_reports(&view.node), clock::realtime().as_secs());
-    for (slot, peer) in directory.peers() {
-        let (node, zone) = (peers::name_in_reports(peer.node()), directory.zone_name(peer.zone()));
-        for method in Method::ALL {
-            if let Some(object) = report::peer((&view.statistics, &view.traces), (slot, method), peer, zone) {
-                out.peer(node, &object);
+    let directory = || view.directory.read().unwrap_or_else(PoisonError::into_inner);
+    let mut out =
+        compact::Writer::new(&report::source(view, &directory(), &measured), own, clock::realtime().as_secs());
+    for slots in slots.chunks(SLOTS_AT_ONCE) {
+        let directory = directory();
+        for slot in slots {
+            let Some(peer) = directory.peer(*slot) else { continue };
+            let (node, zone) = (peers::name_in_reports(peer.node()), directory.zone_name(peer.zone()));
+            for method in Method::ALL {
+                if let Some(object) = report::peer((&view.statistics, &view.traces), (*slot, method), peer, zone) {
+                    out.peer(node, &object);
+                }
             }
         }
     }
-    out.end()
+    out.end(chosen.left_out)
+}
+
+/// Chooses the peers of the compact report, and returns their slots too.
+fn choose(view: &View, own: u64) -> (Chosen, Vec<SlotId>) {
+    let (mut choice, mut slots) = (Choice::new(own), Vec::new());
+    let mut next = 0;
+    loop {
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let end = directory.slot_count().min(next + SLOTS_AT_ONCE);
+        for slot in (next..end).map(SlotId::at) {
+            let Some(peer) = directory.peer(slot) else { continue };
+            let node = peers::name_in_reports(peer.node());
+            choice.add(node, report::losses(&view.statistics, slot, peer));
+            slots.push((node, slot));
+        }
+        next = end;
+        if end == directory.slot_count() {
+            break;
+        }
+    }
+    let chosen = choice.end();
+    // All of a mesh of the usual size are chosen.
+    slots.retain(|(node, _)| chosen.left_out == 0 || chosen.nodes.contains(node));
+    (chosen, slots.into_iter().map(|(_, slot)| slot).collect())
 }
 
 fn write(out: &mut Vec<u8>, value: &impl Serialize) {
@@ -107,5 +170,23 @@ impl Render for PeersBody {
         }
         out.extend_from_slice(b"]}\n");
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compact_report_is_made_once_in_a_second_whoever_asks() {
+        let (report, mut made) = (CompactReport::default(), 0);
+        let mut at = |ms| {
+            let body = report.get(Nanos::from_millis(ms), || {
+                made += 1;
+                vec![made]
+            });
+            body[0]
+        };
+        assert_eq!([5_000, 5_001, 5_999, 6_000, 6_999, 20_000].map(&mut at), [1, 1, 1, 2, 2, 3]);
     }
 }

@@ -7,6 +7,7 @@ use super::traces::Traces;
 use super::{View, now};
 use crate::limits::{FLOW_NATS_MIN, HOUR_PEERS_MAX};
 use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
+use crate::report::compact::losses_beyond_chance;
 use crate::report::{
     Age, FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, Source,
     State, Suspect, TenMinutes, Way,
@@ -100,6 +101,23 @@ fn lag_quantile(probes: u64) -> f64 {
 
 fn is_every_hour_kept(directory: &Directory) -> bool {
     (HOUR_PEERS_MAX..directory.slot_count()).all(|slot| directory.peer(SlotId::at(slot)).is_none())
+}
+
+/// Returns the number of recently lost probes to the peer in this slot, by the method that lost
+/// most beyond chance. 0 if none did, or if the peer is no evidence.
+pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u32 {
+    if !matches!(peer.presence(), Presence::Ready | Presence::Unready) {
+        return 0;
+    }
+    let of_method = |method: Method| {
+        let statistics = Some(statistics.of(method)).filter(|_| peer.via().allows(method))?;
+        // Most links have lost next to nothing since the start, which is read at once.
+        let lost = statistics.slot(slot)?.read().lost;
+        let recent = (losses_beyond_chance(0, u32::try_from(lost).unwrap_or(u32::MAX)) > 0)
+            .then(|| statistics.recent(slot, now()))??;
+        Some(losses_beyond_chance(recent.sent, recent.lost))
+    };
+    Method::ALL.into_iter().filter_map(of_method).max().unwrap_or(0)
 }
 
 /// Returns the object of the peer in this slot, by this method. Returns none if there is no such

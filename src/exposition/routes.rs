@@ -44,7 +44,7 @@ impl Routes for App {
             report::JUDGE_PATH => json(&self.view.judging.answer(now())),
             report::PATH if compact::is_accepted(accept) => {
                 let body = api::compact(&self.view);
-                Reply::Full { status: 200, content_type: compact::MEDIA_TYPE, body }
+                Reply::Shared { content_type: compact::MEDIA_TYPE, head: Vec::new(), body }
             }
             report::PATH => {
                 let body = PeersBody::new(Arc::clone(&self.view));

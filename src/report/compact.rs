@@ -17,6 +17,8 @@
 //! It comes from another pod and is not trusted. A report that has a byte too many or too few, an
 //! order, a bit or a count that cannot be, is refused as a whole.
 
+mod choice;
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -25,23 +27,13 @@ use super::{
     Suspect, TenMinutes, Way,
 };
 
+pub use choice::{Choice, Chosen, losses_beyond_chance};
+use choice::{LOSERS_MAX, SAMPLE};
+
 /// The media type of this form. A judge accepts it, and takes JSON from agents that do not know it.
 pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=1";
 /// Bytes of the longest compact report: of 512 peers by three methods, some of which lose.
 pub const BYTES_MAX: usize = 24 * 1_024;
-/// Nodes of a report that has all peers. An agent that probes more, or whose report is longer than
-/// [`BYTES_MAX`], leaves most of them out. The reports of 5,000 agents that all probe all others
-/// would have a gigabyte.
-const WHOLE_NODES_MAX: usize = 512;
-/// Peers that are kept then: those for which the hashes of both ends of the link are nearest to
-/// each other. So both ends keep most of the same links, and no chance of a loss decides.
-const SAMPLE: usize = 24;
-/// Peers that are kept beside them, because they lose more than chance would: of a mesh that loses
-/// 2 % everywhere, one link of 10^8.
-const LOSERS_MAX: usize = 4;
-const LOSER_LOST_MIN: u32 = 10;
-const LOSER_ONE_OF: u32 = 5;
-
 const VERSION: u8 = 1;
 /// Objects of one node: three methods at its pod and one at the node itself, each of two families.
 const OBJECTS_MAX: usize = 8;
@@ -149,48 +141,35 @@ impl Writer {
         let kind = protocol | network << NETWORK_SHIFT;
         let bytes = object(kind | state << STATE_SHIFT, peer, self.seconds, self.now_unix_seconds);
         let RecentPeer { sent, lost, .. } = peer.recent;
-        let is_loser = lost >= LOSER_LOST_MIN && lost.saturating_mul(LOSER_ONE_OF) >= sent && peer.state.is_evidence();
-        self.objects.push(Object { node, kind, lost: if is_loser { lost } else { 0 }, bytes });
+        let lost = if peer.state.is_evidence() { losses_beyond_chance(sent, lost) } else { 0 };
+        self.objects.push(Object { node, kind, lost, bytes });
     }
 
-    /// Ends the report. Leaves out most peers if there are too many.
-    pub fn end(mut self) -> Vec<u8> {
+    /// Ends the report, from which `left_out` peers have been left out. If it is too long, most
+    /// others are left out too.
+    pub fn end(mut self, left_out: u64) -> Vec<u8> {
         // Of an address that has left and its successor, the one that is listed counts.
         self.objects.sort_by_key(|it| (it.node, it.kind, it.bytes.first().map(|kind| kind >> STATE_SHIFT)));
         self.objects.dedup_by_key(|it| (it.node, it.kind));
-        let whole = self.with_peers(0);
-        if whole.len() <= BYTES_MAX && self.nodes().count() <= WHOLE_NODES_MAX {
+        let whole = self.with_peers(left_out);
+        if whole.len() <= BYTES_MAX {
             return whole;
         }
-        let before = self.nodes().count();
-        self.sample();
-        self.with_peers(before - self.nodes().count())
+        let mut choice = Choice::new(self.own);
+        self.objects.iter().for_each(|object| choice.add(object.node, object.lost));
+        let Chosen { nodes, left_out: more } = choice.sample();
+        self.objects.retain(|it| nodes.contains(&it.node));
+        self.with_peers(left_out + more)
     }
 
     fn nodes(&self) -> impl Iterator<Item = &[Object]> {
         self.objects.chunk_by(|a, b| a.node == b.node)
     }
 
-    fn sample(&mut self) {
-        let mut by_distance: Vec<u64> = self.nodes().filter_map(|node| Some(node.first()?.node)).collect();
-        by_distance.sort_by_key(|node| node ^ self.own);
-        by_distance.truncate(SAMPLE);
-        let mut losers: Vec<(u32, u64)> = self.objects.iter().map(|it| (it.lost, it.node)).collect();
-        losers.retain(|(lost, node)| *lost > 0 && !by_distance.contains(node));
-        losers.sort_unstable_by(|a, b| b.cmp(a));
-        let mut kept = by_distance;
-        for (_, node) in losers {
-            if kept.len() < SAMPLE + LOSERS_MAX && !kept.contains(&node) {
-                kept.push(node);
-            }
-        }
-        self.objects.retain(|it| kept.contains(&it.node));
-    }
-
-    fn with_peers(&self, left_out: usize) -> Vec<u8> {
+    fn with_peers(&self, left_out: u64) -> Vec<u8> {
         let mut out = self.head.clone();
         out[1] |= if self.is_on_loopback { ON_LOOPBACK } else { 0 };
-        varint(&mut out, left_out as u64);
+        varint(&mut out, left_out);
         varint(&mut out, self.nodes().count() as u64);
         for node in self.nodes() {
             let hash = node.first().map_or(0, |object| object.node);

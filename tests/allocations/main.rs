@@ -14,6 +14,7 @@ mod leaks;
 mod loopback;
 mod methods;
 mod minute;
+mod report;
 mod scrape;
 mod wire;
 

@@ -10,7 +10,7 @@ use kube_canary::exposition::{
 };
 use kube_canary::http::{Render, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_DEFAULT, MAX_SERIES_MAX};
-use kube_canary::peers::{Directory, Own};
+use kube_canary::peers::{Directory, Method, Methods, Own};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -24,7 +24,12 @@ const SCRAPES: usize = 16;
 
 /// An agent that has `peers` peers and has not probed any of them yet.
 fn view(peers: usize) -> Arc<View> {
-    let statistics = Statistics::new(Scale::default(), INTERVAL);
+    view_by(Methods::of([Method::Icmp]), peers)
+}
+
+/// The same with these methods.
+pub fn view_by(methods: Methods, peers: usize) -> Arc<View> {
+    let statistics = Statistics::of_methods(Scale::default(), INTERVAL, methods);
     let mut directory = Directory::default();
     let address = |i: usize| [10, 2, u8::try_from(i / 250).unwrap(), u8::try_from(i % 250 + 1).unwrap()].into();
     let listed = list((0..peers).map(|i| (i, address(i), Readiness::Ready)));
@@ -71,7 +76,7 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
     (asked, total / SCRAPES)
 }
 
-fn metrics(max: usize) -> AgentMetrics {
+pub fn metrics(max: usize) -> AgentMetrics {
     let (allocator, stats) = allocator::info_and_stats();
     let series = SeriesSettings { max, ..SeriesSettings::default() };
     let build = Build { allocator: &allocator, stats, http_workers: 4, series };

@@ -40,7 +40,7 @@ fn compact(node: &str, peers: &[(&str, u32)]) -> Vec<u8> {
         let recent = RecentPeer { seconds: 60.0, sent: 60, received: 60 - lost, lost: *lost, ..RecentPeer::default() };
         writer.peer(name_in_reports(peer), &Peer { recent, ..Peer::default() });
     }
-    writer.end()
+    writer.end(0)
 }
 
 /// A mesh of a judge and other agents with these answers. Its own list has two of them.

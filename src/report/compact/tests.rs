@@ -74,7 +74,7 @@ fn written(peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
     for (node, peer) in peers {
         writer.peer(*node, peer);
     }
-    writer.end()
+    writer.end(0)
 }
 
 fn read(bytes: &[u8]) -> Option<Vec<(u64, Peer<'static>)>> {
@@ -131,7 +131,7 @@ fn addresses_of_loopback_and_old_sources_stay_what_they_are() {
     assert!(read(&written(&[(1, local)])).unwrap()[0].1.address.is_some_and(|address| address.is_loopback()));
     assert_eq!(read(&written(&[(1, well(Protocol::Icmp))])).unwrap()[0].1.address, None);
     let old = Source { node: "a".into(), ..Source::default() };
-    let bytes = Writer::new(&old, 0, NOW).end();
+    let bytes = Writer::new(&old, 0, NOW).end(0);
     let reader = Reader::new(&bytes, NOW).unwrap();
     assert_eq!(serde_json::to_string(&reader.source).unwrap(), serde_json::to_string(&old).unwrap());
 }
@@ -154,7 +154,7 @@ fn a_report_of_24_peers_takes_512_bytes_by_one_method_and_1536_by_three() {
                 writer.peer(node, &well(*protocol));
             }
         }
-        writer.end().len()
+        writer.end(0).len()
     };
     let three = [Protocol::Icmp, Protocol::Udp, Protocol::Tcp];
     let name = "ip-10-0-0-7.eu";
@@ -162,17 +162,36 @@ fn a_report_of_24_peers_takes_512_bytes_by_one_method_and_1536_by_three() {
     assert!(of(&three, name) <= 1_536, "{}", of(&three, name));
 }
 
-/// What an agent of this name reports of a mesh in which it probes so many others.
+/// What an agent of this name reports of a mesh in which it probes this many others.
 fn of_full_mesh(own: u64, nodes: u64, lossy: &[u64], lost: u32) -> Vec<u8> {
-    let mut writer = Writer::new(&source(), own, NOW);
-    for node in (0..nodes).map(|node| node.wrapping_mul(0x9e37_79b9_7f4a_7c15)).filter(|node| *node != own) {
+    let (mut writer, mut choice) = (Writer::new(&source(), own, NOW), Choice::new(own));
+    let others = || (0..nodes).map(|node| node.wrapping_mul(0x9e37_79b9_7f4a_7c15)).filter(|node| *node != own);
+    let lost_to = |node: &u64| if lossy.contains(node) { lost } else { 0 };
+    for node in others() {
+        (0..3).for_each(|_| choice.add(node, losses_beyond_chance(45, lost_to(&node))));
+    }
+    let Chosen { nodes, left_out } = choice.end();
+    for node in others().filter(|node| nodes.contains(node)) {
         for protocol in [Protocol::Icmp, Protocol::Udp, Protocol::Tcp] {
-            let lost = if lossy.contains(&node) { lost } else { 0 };
+            let lost = lost_to(&node);
             let recent = RecentPeer { lost, received: 45 - lost, ..well(protocol).recent };
             writer.peer(node, &Peer { recent, ..well(protocol) });
         }
     }
-    writer.end()
+    writer.end(left_out)
+}
+
+#[test]
+fn of_many_losing_peers_the_worst_are_chosen_in_bounded_memory() {
+    let mut choice = Choice::new(0);
+    for node in 0..5_000 {
+        choice.add(node, 20);
+        choice.add(node, if node == 4_000 { 30 } else { 10 });
+    }
+    assert_eq!(choice.losers.len(), SAMPLE + LOSERS_MAX);
+    let chosen = choice.end();
+    assert_eq!((chosen.nodes.len(), chosen.left_out), (SAMPLE + LOSERS_MAX, 5_000 - (SAMPLE + LOSERS_MAX) as u64));
+    assert_eq!(chosen.nodes[SAMPLE], 4_000);
 }
 
 #[test]
@@ -210,7 +229,7 @@ fn the_longest_report_is_not_longer_than_its_limit() {
             writer.peer(node, &Peer { protocol, network: Network::Node, ..worst() });
         }
     }
-    let longest = writer.end();
+    let longest = writer.end(0);
     assert!(longest.len() <= BYTES_MAX && read(&longest).is_some(), "{}", longest.len());
 }
 
@@ -222,7 +241,7 @@ fn a_report_with_a_byte_too_many_too_few_or_out_of_order_is_refused() {
         assert!(read(&bytes[..end]).is_none(), "{end} bytes");
     }
     assert!(read(&[&bytes[..], &[0]].concat()).is_none());
-    let head = Writer::new(&source(), 0, NOW).end().len() - 1;
+    let head = Writer::new(&source(), 0, NOW).end(0).len() - 1;
     let with = |at: usize, byte: u8| {
         let mut changed = bytes.clone();
         changed[at] = byte;
