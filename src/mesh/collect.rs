@@ -47,7 +47,8 @@ use crate::peers::name_in_reports;
 use crate::report::compact::{self, NotCompact};
 use crate::report::{Missing, Peer, Source};
 
-/// Least time that an agent may let a reader wait for its report, however many are still to be read.
+/// Least time that an agent may let a reader wait for its report, however many are still to be
+/// read.
 const READING_MIN: Duration = Duration::from_millis(100);
 
 /// Why the report of a node is missing or incomplete.
@@ -129,7 +130,7 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>)
         let error = error.to_string();
         matrix.missing(node, &error);
         if missing.len() < MESH_REPORTS_MAX {
-            missing.push(Missing { node: node.to_owned(), error });
+            missing.push(Missing::new(node.to_owned(), error));
         } else {
             missing_not_listed += 1;
         }

@@ -13,6 +13,9 @@ pub const JUDGE_PROTOCOL: u32 = 4;
 /// not counted. A collection takes at most 20 s, and may wait as long for another.
 const AGE_SECONDS_MAX: f64 = 60.0;
 
+/// A time that no agent has judged for, in seconds: 300 years.
+const SINCE_SECONDS_MAX: f64 = 1e10;
+
 /// The answer of an agent. Times are ages, so a wrong clock shifts nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgeAnswer {
@@ -40,7 +43,10 @@ impl JudgeAnswer {
 
     /// Whether the agent counts as a judge: it judges by our protocol, and not too long ago.
     pub fn counts(&self) -> bool {
-        self.judges && self.protocol == JUDGE_PROTOCOL && (0.0..=AGE_SECONDS_MAX).contains(&self.age_seconds)
+        self.judges
+            && self.protocol == JUDGE_PROTOCOL
+            && (0.0..=AGE_SECONDS_MAX).contains(&self.age_seconds)
+            && (0.0..=SINCE_SECONDS_MAX).contains(&self.since_seconds)
     }
 }
 
@@ -59,6 +65,8 @@ mod tests {
             JudgeAnswer { age_seconds: 61.0, ..judge },
             JudgeAnswer { age_seconds: -1.0, ..judge },
             JudgeAnswer { age_seconds: f64::NAN, ..judge },
+            JudgeAnswer { since_seconds: -1.0, ..judge },
+            JudgeAnswer { since_seconds: f64::INFINITY, ..judge },
         ];
         assert!(!others.iter().any(JudgeAnswer::counts));
         assert_eq!([&b"{}"[..], b"no\n", b"", b"[]", &[0xff]].map(JudgeAnswer::read), [None; 5]);

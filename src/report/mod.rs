@@ -8,6 +8,7 @@
 pub mod compact;
 mod judge;
 mod links;
+mod missing;
 mod protocol;
 mod rounded;
 
@@ -24,6 +25,7 @@ use links::is_zero;
 pub use links::{
     FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Suspect, Trace, Way,
 };
+pub use missing::Missing;
 pub use protocol::Protocol;
 pub use rounded::Rounded;
 
@@ -42,15 +44,6 @@ pub struct Report<'a> {
     /// What it measured: an object for each link, at most [`REPORT_PEERS_MAX`].
     #[serde(borrow, deserialize_with = "at_most::<_, REPORT_PEERS_MAX, _>")]
     pub peers: Vec<Peer<'a>>,
-}
-
-/// A node of a mesh document whose report is missing or incomplete.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub struct Missing {
-    /// The name of the node.
-    pub node: String,
-    /// Why the report is missing or incomplete.
-    pub error: String,
 }
 
 /// Reads a list of at most `N` items. A short item in the text can take twenty times its bytes in

@@ -2,7 +2,8 @@
 //! of the last 24 hours.
 //!
 //! It comes from another pod and is not trusted. Its bytes and lists are bounded before they take
-//! memory. A verdict must have the id that its subject gives it, so that a false text cannot count
+//! memory, and every text and number has a bound of its own: a document with one beyond it counts
+//! as none. A verdict must have the id that its subject gives it, so that a false text cannot count
 //! under the id of a true verdict. Times are given together with the judge's clock, so a wrong
 //! clock shifts nothing.
 
@@ -11,18 +12,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
+use crate::limits::{
+    JUDGE_DOCUMENT_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX, MESH_VERDICTS_MAX, NAME_BYTES_MAX,
+};
 use crate::mesh::verdicts::{self, Headline, Judged, Judgement, State, Verdict};
 use crate::report::{JudgeAnswer, Missing, at_most};
 
 /// The path at which an agent serves its document.
 pub const PATH: &str = "/api/v1/judge/verdicts";
-/// Bytes of each text of a verdict. Longer ones are cut.
+/// Bytes of each text of a verdict, and of the headline. Longer ones are cut.
 const TEXT_BYTES_MAX: usize = 1_024;
 /// Bytes of the subject of a verdict.
 const SUBJECT_BYTES_MAX: usize = 128;
-/// Groups of a partition.
-const GROUPS_MAX: usize = 17;
+/// Largest number of nodes of a count. A mesh has fewer.
+const COUNT_MAX: usize = 1 << 24;
 
 /// What a judgement says beside its verdicts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -113,9 +116,10 @@ impl Held {
     /// of groups are left out, then the rest from its end on.
     pub fn text(mut self) -> Arc<[u8]> {
         for verdict in &mut self.verdicts {
-            verdict.evidence = cut(std::mem::take(&mut verdict.evidence));
-            verdict.summary = cut(std::mem::take(&mut verdict.summary));
+            cut(&mut verdict.evidence, TEXT_BYTES_MAX);
+            cut(&mut verdict.summary, TEXT_BYTES_MAX);
         }
+        cut(&mut self.overview.headline, TEXT_BYTES_MAX);
         let room = JUDGE_DOCUMENT_BYTES_MAX - 512;
         let mut text = json(&self);
         if text.len() > room {
@@ -175,7 +179,7 @@ pub fn history(verdicts: &[Verdict]) -> Arc<[u8]> {
 /// one. `now_unix_seconds` is this agent's clock.
 pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
     let Document { judge, mut held } = serde_json::from_slice(body).ok()?;
-    if !judge.counts() || !held.verdicts.iter().all(is_valid) {
+    if !judge.counts() || !is_valid(&held) {
         return None;
     }
     // The age of the document counts as well: its clock was read when it was written.
@@ -189,7 +193,9 @@ pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
     };
     for verdict in &mut held.verdicts {
         verdict.since_unix_seconds = verdict.since_unix_seconds.map(shifted);
-        verdict.ended_unix_seconds = verdict.ended_unix_seconds.map(shifted);
+        let ended = verdict.ended_unix_seconds.map(shifted);
+        // Nothing ends before it begins.
+        verdict.ended_unix_seconds = ended.map(|end| end.max(verdict.since_unix_seconds.unwrap_or(0)));
         verdict.judges = None;
     }
     held.now_unix_seconds = now_unix_seconds;
@@ -201,20 +207,46 @@ pub fn whole_seconds(age: f64) -> u64 {
     Duration::try_from_secs_f64(age).unwrap_or_default().as_secs()
 }
 
-fn is_valid(verdict: &Verdict) -> bool {
+/// Whether a document is one that a judge of this version may write.
+fn is_valid(held: &Held) -> bool {
+    let Held { now_unix_seconds: _, nodes, overview, verdicts } = held;
+    let Overview {
+        missing,
+        missing_not_listed,
+        not_gathered,
+        headline,
+        state: _,
+        starved,
+        leaving,
+        leaving_not_listed,
+    } = overview;
+    let counts = [*nodes, *missing_not_listed, *not_gathered, *leaving_not_listed];
+    counts.iter().all(|count| *count <= COUNT_MAX)
+        && headline.len() <= TEXT_BYTES_MAX
+        && missing.iter().all(|missing| is_name(&missing.node) && missing.error.len() <= Missing::ERROR_BYTES_MAX)
+        && starved.iter().chain(leaving).all(|name| is_name(name))
+        && verdicts.iter().all(is_valid_verdict)
+        && verdicts.iter().filter(|verdict| verdict.holds()).count() <= MESH_VERDICTS_MAX
+        && verdicts.iter().filter(|verdict| !verdict.holds()).count() <= JUDGE_PAST_MAX
+}
+
+fn is_valid_verdict(verdict: &Verdict) -> bool {
     let Verdict { subject, members, evidence, summary, .. } = verdict;
     verdict.id == verdicts::id(verdict)
         && subject.len() <= SUBJECT_BYTES_MAX
         && evidence.len().max(summary.len()) <= TEXT_BYTES_MAX
-        && members.len() <= GROUPS_MAX
+        && members.iter().flatten().all(|name| is_name(name))
 }
 
-fn cut(mut text: String) -> String {
-    if text.len() > TEXT_BYTES_MAX {
-        text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX - '…'.len_utf8()));
+const fn is_name(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX
+}
+
+fn cut(text: &mut String, bytes: usize) {
+    if text.len() > bytes {
+        text.truncate(text.floor_char_boundary(bytes - '…'.len_utf8()));
         text.push('…');
     }
-    text
 }
 
 /// Serializing these types cannot fail.
@@ -225,7 +257,6 @@ fn json(value: &impl Serialize) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::limits::MESH_VERDICTS_MAX;
 
     pub fn verdict(kind: &str, subject: &str) -> Verdict {
         let value = serde_json::json!({"kind": kind, "subject": subject, "direction": "both", "network": "pod",
@@ -280,10 +311,13 @@ pub mod tests {
     }
 
     #[test]
-    fn nothing_ends_in_the_future() {
+    fn nothing_ends_in_the_future_or_before_it_begins() {
         let ended = Verdict { ended_unix_seconds: Some(u64::MAX), ..verdict("link", "a->b") };
         let said = read("n", &of(vec![ended]), 7_010).expect("a document");
         assert_eq!(said.held.verdicts[0].ended_unix_seconds, Some(7_010));
+        let before = Verdict { ended_unix_seconds: Some(0), ..verdict("link", "a->b") };
+        let read = read("n", &of(vec![before]), 2_010).expect("a document").held.verdicts.remove(0);
+        assert_eq!((read.since_unix_seconds, read.ended_unix_seconds), (Some(1_000), Some(1_000)));
     }
 
     #[test]
@@ -306,9 +340,16 @@ pub mod tests {
 
     #[test]
     fn lists_are_bounded_before_they_take_memory() {
-        let verdicts = vec![verdict("link", "a->b"); JUDGE_VERDICTS_MAX];
+        let ended = Verdict { ended_unix_seconds: Some(1_500), ..verdict("link", "a->b") };
+        let verdicts = [vec![verdict("link", "a->b"); MESH_VERDICTS_MAX], vec![ended.clone(); JUDGE_PAST_MAX]].concat();
         assert!(read("n", &of(verdicts.clone()), 0).is_some());
-        let more = [verdicts, vec![verdict("node", "a")]].concat();
+        let with = |changed: &Verdict| {
+            let mut verdicts = verdicts.clone();
+            verdicts[MESH_VERDICTS_MAX] = changed.clone();
+            verdicts
+        };
+        assert!(read("n", &of(with(&verdict("node", "a"))), 0).is_none(), "more than 64 that hold");
+        let more = [verdicts.clone(), vec![ended.clone()]].concat();
         assert!(read("n", &of(more), 0).is_none());
         for list in ["missing", "starved", "leaving"] {
             let item = if list == "missing" { "{\"node\":\"\",\"error\":\"\"}" } else { "\"\"" };
@@ -323,6 +364,60 @@ pub mod tests {
     }
 
     #[test]
+    fn each_text_and_number_of_a_document_has_a_bound() {
+        let [name, error, text] =
+            [NAME_BYTES_MAX, Missing::ERROR_BYTES_MAX, TEXT_BYTES_MAX].map(|bytes| [bytes, bytes + 1]);
+        let verdict = |change: &dyn Fn(&mut Verdict)| {
+            let mut verdict = verdict("partition", "a|b");
+            change(&mut verdict);
+            held(vec![verdict])
+        };
+        let overview = |change: &dyn Fn(&mut Overview)| {
+            let mut held = held(Vec::new());
+            change(&mut held.overview);
+            held
+        };
+        let missing = |node: usize, error: usize| {
+            overview(&|it| it.missing = vec![Missing { node: "n".repeat(node), error: "e".repeat(error) }])
+        };
+        let groups = |groups: usize, names: usize| verdict(&|it| it.members = vec![vec!["n".into(); names]; groups]);
+        let of_two: [(&str, [Held; 2]); 12] = [
+            ("headline", text.map(|bytes| overview(&|it| it.headline = "h".repeat(bytes)))),
+            ("evidence", text.map(|bytes| verdict(&|it| it.evidence = "e".repeat(bytes)))),
+            ("summary", text.map(|bytes| verdict(&|it| it.summary = "s".repeat(bytes)))),
+            ("missing node", name.map(|bytes| missing(bytes, 1))),
+            ("missing error", error.map(|bytes| missing(1, bytes))),
+            ("starved", name.map(|bytes| overview(&|it| it.starved = vec!["n".repeat(bytes)]))),
+            ("leaving", name.map(|bytes| overview(&|it| it.leaving = vec!["n".repeat(bytes)]))),
+            ("member", name.map(|bytes| verdict(&|it| it.members = vec![vec!["n".repeat(bytes)]]))),
+            ("members", [groups(17, 64), groups(17, 65)]),
+            ("groups", [groups(17, 0), groups(18, 0)]),
+            ("not gathered", [COUNT_MAX, COUNT_MAX + 1].map(|count| overview(&|it| it.not_gathered = count))),
+            ("nodes", [COUNT_MAX, COUNT_MAX + 1].map(|nodes| Held { nodes, ..held(Vec::new()) })),
+        ];
+        for (what, documents) in of_two {
+            let is_read = documents.map(|held| {
+                let text = [head(&JUDGE), fields(&json(&held)).to_vec()].concat();
+                read("n", &text, 7_010).is_some()
+            });
+            assert_eq!(is_read, [true, false], "{what}");
+        }
+        for since in ["-1.0", "1e300"] {
+            let text = String::from_utf8(of(Vec::new())).unwrap().replacen("900.0", since, 1);
+            assert!(read("n", text.as_bytes(), 7_010).is_none(), "{since}");
+        }
+    }
+
+    #[test]
+    fn what_a_judge_writes_is_within_the_bounds() {
+        let mut own = held(Vec::new());
+        own.overview.headline = "é".repeat(TEXT_BYTES_MAX);
+        own.overview.missing = vec![Missing::new("n".into(), "é".repeat(5_000))];
+        let said = read("n", &whole(own), 7_010).expect("a document");
+        assert_eq!(said.held.overview.missing[0].error.len(), Missing::ERROR_BYTES_MAX);
+    }
+
+    #[test]
     fn the_longest_document_fits_and_keeps_the_gravest_verdicts() {
         let long = |n: usize| Verdict {
             members: vec![vec!["m".repeat(253); 64]; 2],
@@ -330,7 +425,9 @@ pub mod tests {
             summary: "s".repeat(TEXT_BYTES_MAX),
             ..verdict("domain", &format!("{n}{}", "d".repeat(124)))
         };
-        let mut longest = held((0..JUDGE_VERDICTS_MAX).map(long).collect());
+        let ended = |n| Verdict { ended_unix_seconds: Some(1_500), ..long(n) };
+        let all = (0..MESH_VERDICTS_MAX).map(long).chain((MESH_VERDICTS_MAX..JUDGE_VERDICTS_MAX).map(ended));
+        let mut longest = held(all.collect());
         longest.overview.missing = vec![Missing { node: "n".repeat(253), error: "e".repeat(200) }; MESH_REPORTS_MAX];
         let text = whole(longest);
         assert!(text.len() <= JUDGE_DOCUMENT_BYTES_MAX, "{}", text.len());

@@ -50,23 +50,27 @@ pub use subject::{Identity, covers_udp_between, id, identity, in_order};
 
 use std::cmp::Reverse;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use tokio::task::yield_now;
 
 use crate::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::matrix::{Layer, Matrix, Presence};
 use crate::mesh::slices::at_once;
-use crate::report::{Method, Network};
+use crate::report::{Method, Network, at_most};
 use answering::Answering;
 use causes::{Cause, Finding, Findings};
 use details::Detail;
 use networks::Found;
 use pairs::{Index, Scope};
 use protocols::{Mesh, Part};
+use sentence::MEMBERS_MAX;
 
 /// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
 /// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
 pub const LEAVING_MAX: usize = MESH_REPORTS_MAX;
+
+/// Groups of a partition.
+pub const GROUPS_MAX: usize = 17;
 
 /// What a verdict is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -182,7 +186,7 @@ pub struct Verdict {
     pub subject: String,
     /// Node names of each group of a partition, or of a domain as one group. At most 64 nodes per
     /// group are named; `evidence` has the number of the others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "groups")]
     pub members: Vec<Vec<String>>,
     /// How certain the verdict is.
     #[serde(default)]
@@ -224,6 +228,16 @@ pub struct Verdict {
     /// Sort key of verdicts of one kind, the larger first.
     #[serde(skip)]
     pub weight: f64,
+}
+
+/// Reads the members of a verdict. Empty lists take more memory than text, so that they are bounded
+/// as they are read.
+fn groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Group(#[serde(deserialize_with = "at_most::<_, MEMBERS_MAX, _>")] Vec<String>);
+
+    let groups: Vec<Group> = at_most::<_, GROUPS_MAX, _>(deserializer)?;
+    Ok(groups.into_iter().map(|Group(names)| names).collect())
 }
 
 impl Verdict {

@@ -19,7 +19,7 @@ const EVERYTHING: &str = "*";
 /// From this loss on, a zone or domain is called cut off.
 const CUT_OFF: f64 = 0.9;
 /// Largest number of listed members per group.
-const MEMBERS_MAX: usize = 64;
+pub const MEMBERS_MAX: usize = 64;
 
 fn verdict(kind: Kind, subject: String, network: Network) -> Verdict {
     Verdict {
