@@ -323,6 +323,9 @@ pub const MESH_VERDICTS_MAX: usize = 64;
 pub const JUDGE_PAST_MAX: usize = 256;
 /// See [`JUDGE_PAST_MAX`].
 pub const JUDGE_PAST_BYTES_MAX: usize = 64 * 1_024;
+/// What only one judge claims has this part of [`JUDGE_PAST_MAX`] and [`JUDGE_PAST_BYTES_MAX`], a
+/// quarter, and only if nothing else needs it.
+pub const JUDGE_UNCONFIRMED_PART: usize = 4;
 /// Verdicts of a judge's document: those that hold and those that have ended.
 pub const JUDGE_VERDICTS_MAX: usize = MESH_VERDICTS_MAX + JUDGE_PAST_MAX;
 /// Bytes of a judge's document. A mesh without a fault has 400, and one with 64 verdicts and a

@@ -139,8 +139,8 @@ impl Judges {
         Self { view, port, times, own, nodes, relay, kept, asking: Semaphore::const_new(1), known }
     }
 
-    /// Returns this agent's document, its head and what all readers share. None if it is not a judge,
-    /// or has not judged yet.
+    /// Returns this agent's document, its head and what all readers share. None if it is not a
+    /// judge, or has not judged yet.
     pub fn document(&self) -> Option<(Vec<u8>, Arc<[u8]>)> {
         let held = lock(&self.own).clone()?;
         let judge = self.view.judging.answer(clock::monotonic());
@@ -308,13 +308,11 @@ impl Judges {
         seen
     }
 
-    /// Keeps what the judges hold, in case this agent has to replace one. One judge alone may be
-    /// wrong, so it replaces nothing that several said before.
+    /// Keeps what the judges hold, in case this agent has to replace one. What one judge alone
+    /// says, or does not say, replaces nothing.
     async fn copy(&self, table: &mut Table) {
         let said = quorum::seeing(self.others(JUDGES).await);
-        if said.len() >= 2 || table.is_empty() {
-            table.copy(&quorum::agreed(&said), clock::realtime().as_secs());
-        }
+        table.copy(&quorum::agreed(&said), said.len() == JUDGES, clock::realtime().as_secs());
     }
 
     /// Takes a judgement, compares it with those of the other judges, and publishes it.

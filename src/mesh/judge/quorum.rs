@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 
 use super::document::{Overview, Said};
+use crate::limits::{JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{self, Confidence, Direction, Headline, State, Verdict};
 use crate::report::Missing;
 
@@ -31,7 +32,9 @@ pub fn agreed(said: &[Said]) -> Vec<Verdict> {
             let mut group = vec![verdict];
             for (other, Said { held, .. }) in said.iter().enumerate().skip(first + 1) {
                 let mut theirs = held.verdicts.iter().enumerate();
-                let same = theirs.find(|(at, theirs)| !taken.contains(&(other, *at)) && is_same(verdict, theirs));
+                // One judge that spans all times joins no two faults of others.
+                let is_of_group = |theirs: &Verdict| group.iter().all(|one| is_same(one, theirs));
+                let same = theirs.find(|(at, theirs)| !taken.contains(&(other, *at)) && is_of_group(theirs));
                 if let Some((at, theirs)) = same {
                     taken.insert((other, at));
                     group.push(theirs);
@@ -43,6 +46,13 @@ pub fn agreed(said: &[Said]) -> Vec<Verdict> {
         }
     }
     agreed.sort_by_key(|verdict| !verdict.holds());
+    let (mut holding, mut ended) = (0, 0);
+    agreed.retain(|verdict| {
+        let (count, most) =
+            if verdict.holds() { (&mut holding, MESH_VERDICTS_MAX) } else { (&mut ended, JUDGE_PAST_MAX) };
+        *count += 1;
+        *count <= most
+    });
     agreed
 }
 
@@ -288,6 +298,26 @@ mod tests {
         let flagged = |it: Verdict| Verdict { unconfirmed: true, ..it };
         let taken_over = [said(&[flagged(at(1_000, 1_100))]), said(&[at(1_000, 1_100)])];
         assert!(agreed(&taken_over)[0].unconfirmed, "both know it from one");
+    }
+
+    #[test]
+    fn a_judge_that_spans_all_times_hides_no_past() {
+        let at = |since, end| ended(verdict("link", "a->b"), since, end);
+        let span = at(0, u64::MAX);
+        let honest = [said(&[at(9_000, 9_100), at(1_000, 1_100)]), said(&[at(1_010, 1_110)])];
+        for place in 0..3 {
+            let mut all = honest.to_vec();
+            all.insert(place, said(from_ref(&span)));
+            let found = agreed(&all);
+            assert!(found.iter().any(|it| it.ended_unix_seconds.is_some_and(|end| end < 1_200)), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn no_more_verdicts_are_agreed_on_than_a_judge_may_hold() {
+        let all: Vec<Verdict> = (0..96).map(|n| verdict("node", &format!("n{n}"))).collect();
+        let lists = [said(&all[..64]), said(&all[32..]), said(&[&all[..32], &all[64..]].concat())];
+        assert_eq!(agreed(&lists).len(), MESH_VERDICTS_MAX);
     }
 
     #[test]

@@ -15,13 +15,15 @@
 //! its end.
 //!
 //! The past is bounded in number and bytes. A link that fails every minute must not push out what
-//! happened in the night, so the oldest one of the most frequent verdict makes room.
+//! happened in the night, so the oldest one of the most frequent verdict makes room. What only one
+//! other judge claims makes room first, and has a part of it at most. It is never exported, and
+//! never takes the place of a verdict that holds.
 
 use std::collections::BTreeMap;
 
 use super::quorum::is_same;
 use crate::exposition::VerdictSeries;
-use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
+use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_UNCONFIRMED_PART, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{self, Identity, Judged, Kind, Verdict, identity};
 use crate::report::Method;
 
@@ -107,6 +109,11 @@ impl Entry {
             holds: self.holds(),
         }
     }
+}
+
+/// Whether at least two judges say it.
+fn is_no_claim(verdict: &Verdict) -> bool {
+    verdict.judges >= Some(2) && !verdict.unconfirmed
 }
 
 impl Table {
@@ -223,36 +230,49 @@ impl Table {
         }
     }
 
-    /// Replaces everything by what judges agree on, as an agent does that does not judge itself.
-    pub fn copy(&mut self, agreed: &[Verdict], now_unix_seconds: u64) {
-        self.entries.clear();
+    /// Takes what judges agree on, as an agent does that does not judge itself. The past stays that
+    /// it had before. What held before stays too, unless it `is_all` that may be said: one judge
+    /// that is silent about it may be the one that lies. A verdict that one judge alone holds may
+    /// be a lie, and this agent finds it itself once it judges.
+    pub fn copy(&mut self, agreed: &[Verdict], is_all: bool, now_unix_seconds: u64) {
+        self.entries.retain(|entry| {
+            let is_agreed = agreed.iter().any(|theirs| is_same(&entry.verdict, theirs) && is_no_claim(theirs));
+            !is_agreed && !(entry.holds() && is_all)
+        });
         for (place, verdict) in agreed.iter().enumerate() {
+            let is_known = self.entries.iter().any(|entry| is_same(&entry.verdict, verdict));
+            let has_room = self.entries.iter().filter(|entry| entry.holds()).count() < MESH_VERDICTS_MAX;
             match verdict.ended_unix_seconds {
-                None if place < MESH_VERDICTS_MAX => {
+                None if is_no_claim(verdict) && has_room => {
                     self.entries.push(Entry::new(verdict, place, verdict.since_unix_seconds));
                 }
-                None => {}
-                Some(_) => self.add_past(verdict),
+                Some(_) if !is_known => self.add_past(verdict),
+                _ => {}
             }
         }
         self.forget(now_unix_seconds);
-    }
-
-    /// Whether nothing is kept.
-    pub const fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// Drops ended verdicts that are too old, or too many.
     fn forget(&mut self, now_unix_seconds: u64) {
         let oldest = now_unix_seconds.saturating_sub(KEPT_SECONDS);
         self.entries.retain(|entry| entry.verdict.ended_unix_seconds.is_none_or(|ended| ended >= oldest));
+        let is_unconfirmed = |entry: &Entry| entry.verdict.unconfirmed;
+        self.forget_of(is_unconfirmed, JUDGE_UNCONFIRMED_PART, is_unconfirmed);
+        self.forget_of(|_| true, 1, is_unconfirmed);
+        self.forget_of(|_| true, 1, |_| true);
+    }
+
+    /// Drops ended verdicts that `may_go` while those that `count` are more than a part of the
+    /// past.
+    fn forget_of(&mut self, count: impl Fn(&Entry) -> bool, part: usize, may_go: impl Fn(&Entry) -> bool) {
         loop {
-            let past = || self.entries.iter().enumerate().filter(|(_, entry)| !entry.holds());
-            let bytes: usize = past().map(|(_, entry)| entry.bytes()).sum();
-            if past().count() <= JUDGE_PAST_MAX && bytes <= JUDGE_PAST_BYTES_MAX {
+            let ended = || self.entries.iter().filter(|entry| !entry.holds() && count(entry));
+            let bytes: usize = ended().map(Entry::bytes).sum();
+            if ended().count() <= JUDGE_PAST_MAX / part && bytes <= JUDGE_PAST_BYTES_MAX / part {
                 break;
             }
+            let past = || self.entries.iter().enumerate().filter(|(_, entry)| !entry.holds() && may_go(entry));
             let mut times = BTreeMap::<Identity<'_>, usize>::new();
             past().for_each(|(_, entry)| *times.entry(identity(&entry.verdict)).or_default() += 1);
             let most = times.values().copied().max().unwrap_or(0);
@@ -267,8 +287,9 @@ impl Table {
         let mut entries: Vec<&Entry> = self.entries.iter().collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.verdict.ended_unix_seconds.unwrap_or(u64::MAX)));
         let is_shown = |entry: &&Entry| {
-            let ended = entry.verdict.ended_unix_seconds;
-            ended.is_none_or(|ended| ended.saturating_add(EXPORTED_SECONDS) > now_unix_seconds)
+            let Verdict { ended_unix_seconds, unconfirmed, .. } = entry.verdict;
+            ended_unix_seconds
+                .is_none_or(|ended| !unconfirmed && ended.saturating_add(EXPORTED_SECONDS) > now_unix_seconds)
         };
         let mut shown: Vec<&Entry> = Vec::new();
         for entry in entries.into_iter().filter(is_shown) {
@@ -298,12 +319,14 @@ impl Table {
 }
 
 #[cfg(test)]
+mod claims;
+#[cfg(test)]
 mod tests {
     use super::super::document::tests::verdict as of_kind;
     use super::*;
     use crate::mesh::verdicts::Direction;
 
-    fn verdict(node: usize, since: Option<u64>) -> Verdict {
+    pub(super) fn verdict(node: usize, since: Option<u64>) -> Verdict {
         Verdict { since_unix_seconds: since, ..of_kind("node", &format!("n{node}")) }
     }
 
@@ -316,7 +339,7 @@ mod tests {
     }
 
     /// The subjects and whether each holds, after judgements of these nodes, one every 15 s.
-    fn after(table: &mut Table, rounds: std::ops::Range<u64>, nodes: &[usize]) -> Vec<(String, bool)> {
+    pub(super) fn after(table: &mut Table, rounds: std::ops::Range<u64>, nodes: &[usize]) -> Vec<(String, bool)> {
         let verdicts: Vec<Verdict> = nodes.iter().map(|node| verdict(*node, None)).collect();
         let end = at(rounds.end - 1);
         rounds.for_each(|round| table.judged(&found(&verdicts), at(round)));
@@ -330,7 +353,7 @@ mod tests {
     }
 
     /// Verdicts that have ended, as other judges agree on them.
-    fn past(nodes: impl Iterator<Item = usize>, end: u64) -> Vec<Verdict> {
+    pub(super) fn past(nodes: impl Iterator<Item = usize>, end: u64) -> Vec<Verdict> {
         let ended = |node| Verdict { ended_unix_seconds: Some(end), judges: Some(2), ..verdict(node, Some(end - 100)) };
         nodes.map(ended).collect()
     }
@@ -358,7 +381,7 @@ mod tests {
         Judged { ended: vec![verdict], ..Judged::default() }
     }
 
-    fn times(table: &Table) -> Vec<(Option<u64>, Option<u64>)> {
+    pub(super) fn times(table: &Table) -> Vec<(Option<u64>, Option<u64>)> {
         table.verdicts().into_iter().map(|it| (it.since_unix_seconds, it.ended_unix_seconds)).collect()
     }
 
@@ -540,12 +563,12 @@ mod tests {
     fn a_copy_has_what_holds_with_its_beginning() {
         let mut table = Table::default();
         let holds = Verdict { judges: Some(3), ..verdict(1, Some(5)) };
-        table.copy(&[&[holds][..], &past([2].into_iter(), at(1))].concat(), at(1));
-        assert!(!table.is_empty() && table.verdicts().iter().all(|it| it.judges.is_none()));
+        table.copy(&[&[holds][..], &past([2].into_iter(), at(1))].concat(), true, at(1));
+        assert!(table.verdicts().len() == 2 && table.verdicts().iter().all(|it| it.judges.is_none()));
         table.judged(&found(&[verdict(1, Some(500))]), at(2));
         assert_eq!(table.verdicts()[0].since_unix_seconds, Some(5));
-        table.copy(&[], at(3));
-        assert!(table.is_empty());
+        table.copy(&[], true, at(3));
+        assert_eq!(times(&table), [(Some(at(1) - 100), Some(at(1)))], "the past stays");
     }
 
     #[test]

@@ -1,0 +1,66 @@
+//! What one judge alone claims displaces nothing.
+
+use super::tests::{after, past, times, verdict};
+use super::*;
+
+const fn at(round: u64) -> u64 {
+    1_000 + round * 15
+}
+
+/// Verdicts that have ended, as one judge alone says.
+fn claimed(nodes: impl Iterator<Item = usize>, end: u64) -> Vec<Verdict> {
+    past(nodes, end).into_iter().map(|it| Verdict { judges: Some(1), unconfirmed: true, ..it }).collect()
+}
+
+#[test]
+fn what_one_judge_claims_displaces_nothing_that_was_seen_or_agreed() {
+    let mut table = Table::default();
+    let seen = |table: &Table| table.verdicts().iter().filter(|it| !it.unconfirmed).count();
+    let claims = |table: &Table| table.verdicts().iter().filter(|it| it.unconfirmed).count();
+    // Agreed, and then seen by this judge itself.
+    table.take_over(past(0..100, at(1)), at(1));
+    after(&mut table, 2..3, &[200, 201]);
+    after(&mut table, 3..5, &[]);
+    assert_eq!(seen(&table), 102);
+    // Of other nodes, of the same ones at other times, and as often as the liar likes.
+    for round in 0..20 {
+        let end = at(10) + round;
+        table.take_over(claimed((1_000..1_256).map(|node| node + 300 * usize::try_from(round).unwrap()), end), end);
+        table.take_over(claimed(0..200, at(5) + 120 * round), at(2_000));
+        assert_eq!(seen(&table), 102);
+        assert!(claims(&table) <= JUDGE_PAST_MAX / JUDGE_UNCONFIRMED_PART, "{}", claims(&table));
+    }
+    let exported = table.series(at(11)).into_iter().map(|it| it.subject[1..].parse::<usize>().expect("a number"));
+    let is_claimed = |node: &usize| !(0..100).contains(node) && ![200, 201].contains(node);
+    assert!(claims(&table) > 0 && exported.filter(is_claimed).count() == 0);
+    // What two agree on needs all of the room.
+    table.take_over(past(2_000..2_300, at(20)), at(20));
+    assert_eq!(claims(&table), 0);
+}
+
+#[test]
+fn what_one_judge_says_holds_is_not_copied_and_takes_no_place_of_what_is_found() {
+    let mut table = Table::default();
+    let lies: Vec<Verdict> =
+        (0..MESH_VERDICTS_MAX).map(|node| Verdict { judges: Some(1), ..verdict(node, Some(5)) }).collect();
+    table.copy(&[lies, claimed(100..500, at(1))].concat(), false, at(1));
+    assert!(table.verdicts().iter().all(|it| it.unconfirmed));
+    let found: Vec<usize> = (1_000..1_000 + MESH_VERDICTS_MAX).collect();
+    let series = after(&mut table, 2..3, &found);
+    assert_eq!((series.len(), table.dropped()), (MESH_VERDICTS_MAX, 0));
+    assert!(series.iter().all(|(node, holds)| *holds && node.len() == 5), "{series:?}");
+}
+
+#[test]
+fn one_judge_that_is_silent_hides_no_verdict_that_was_copied_before() {
+    let mut table = Table::default();
+    let holds = Verdict { judges: Some(2), ..verdict(1, Some(5)) };
+    table.copy(&[&[holds.clone()][..], &past([2].into_iter(), at(1))].concat(), true, at(1));
+    table.copy(&[], false, at(2));
+    assert_eq!(times(&table).len(), 2);
+    // It is over, as two say.
+    let over = Verdict { ended_unix_seconds: Some(at(3)), ..holds };
+    table.copy(&[over], false, at(3));
+    assert_eq!(times(&table)[0], (Some(5), Some(at(3))));
+    assert_eq!(times(&table).len(), 2);
+}
