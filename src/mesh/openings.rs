@@ -2,8 +2,8 @@
 //!
 //! An agent may answer as slowly as it likes, and many may do so at once. So no agent has more than
 //! its share of the time: what is left of it, divided among the agents that are still to be asked
-//! ([`share`]). However many use up their share, there is time for all others. An agent that a
-//! judge gave up at its share is asked again after all others, as those are that did not answer in
+//! ([`share`]). However many use up their share, there is time for all others. An agent that was
+//! given up at its share is asked again after all others, as those are that did not answer in
 //! the round before.
 //!
 //! A judge holds the reports of its requests as a whole: compact ones, and short JSON of agents
@@ -89,8 +89,15 @@ impl<'a> Openings<'a> {
 
     /// Advances all requests that are in flight, and starts further ones if there is room.
     pub fn drive(&mut self, cx: &mut Context<'_>) {
-        while self.in_flight.len() + self.answered.len() < self.at_once && self.is_time(cx) {
-            // One more waits: the one that is asked now.
+        self.start(cx);
+        while self.advance(cx) {
+            self.start(cx);
+        }
+    }
+
+    fn start(&mut self, cx: &mut Context<'_>) {
+        while self.count() < self.at_once && self.is_time(cx) {
+            // The agent that is asked now is one of these.
             let waiting = self.queue.borrow().waiting_count();
             let Some(target) = self.queue.borrow_mut().next() else { break };
             let share = share(self.left(target.is_late), waiting, self.at_once, SHARE_MIN);
@@ -98,14 +105,18 @@ impl<'a> Openings<'a> {
             let opening = Box::pin(open(target.address, self.pause.is_some(), limit, self.until, self.times));
             self.in_flight.push(Request { target, is_short, opening });
         }
-        let mut at = 0;
+    }
+
+    /// Advances all requests. Returns whether an agent was put off, so that there is room for
+    /// another.
+    fn advance(&mut self, cx: &mut Context<'_>) -> bool {
+        let (mut at, mut has_put_off) = (0, false);
         while let Some(Request { opening, .. }) = self.in_flight.get_mut(at) {
             if let Poll::Ready(opened) = opening.as_mut().poll(cx) {
                 let Request { target, is_short, .. } = self.in_flight.remove(at);
                 let is_late = matches!(opened, Err(RowError::Get(GetError::Time(_))));
-                if is_late && is_short && self.pause.is_some() && self.queue.borrow_mut().put_off(&target) {
-                    // There is room for another.
-                    cx.waker().wake_by_ref();
+                if is_late && is_short && self.queue.borrow_mut().put_off(&target) {
+                    has_put_off = true;
                 } else {
                     self.answered.push_back((target, opened));
                 }
@@ -113,6 +124,7 @@ impl<'a> Openings<'a> {
                 at += 1;
             }
         }
+        has_put_off
     }
 
     /// Returns the time that is left for the agents that are asked now. A judge keeps a part for
