@@ -6,6 +6,7 @@
 //! milliseconds later.
 
 mod open;
+mod unsent;
 
 use std::io;
 use std::net::IpAddr;
@@ -36,6 +37,7 @@ use crate::sys::stop::Stop;
 use crate::sys::{clock, ntp, priority, settle};
 use crate::units::Nanos;
 use crate::{allocator, logging};
+use unsent::UnsentLog;
 
 /// The interval of the loop if nothing else is due. Each turn updates the heartbeat and handles the
 /// peers that have left the list.
@@ -214,6 +216,7 @@ struct ProbeLoop {
     each_second: Arc<Notify>,
     /// When to release unused program text next.
     settles: Nanos,
+    unsent: UnsentLog,
 }
 
 impl ProbeLoop {
@@ -243,6 +246,7 @@ impl ProbeLoop {
             first_extra: 0,
             each_second: Arc::default(),
             settles: clock::monotonic().plus(SETTLE),
+            unsent: UnsentLog::new(settings.interval.into()),
         }
     }
 
@@ -388,6 +392,8 @@ impl ProbeLoop {
                 self.settles = now.plus(SETTLE_AGAIN);
             }
             self.serve_udp(now);
+            let statistics = &self.view.statistics;
+            self.unsent.look(now, |method, family, it| statistics.send_errors_of(method, family, it), unsent::write);
             self.each_second.notify_one();
             self.view.statistics.set_receive_queue_drops(self.probers.drops());
             if self.probers.overran() {

@@ -24,6 +24,7 @@
 //! | [`profiling`] | the heap profile, if it is requested |
 //! | [`logging`] | the log of the program |
 //! | [`sys`] | what the operating system provides: clocks, files, memory, signals, priorities |
+//! | [`method`], [`send_error`] | how a link is probed, and why a probe could not be sent |
 //! | [`limits`], [`units`] | every bound with its reason, the shared units |
 
 // They panic if the output has no reader or no room: sys::console writes instead.
@@ -48,6 +49,7 @@ pub mod ping;
 pub mod prober;
 pub mod profiling;
 pub mod report;
+pub mod send_error;
 pub mod shim;
 pub mod statistics;
 pub mod sys;

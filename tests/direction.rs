@@ -22,7 +22,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     ),
     ("peers", &["discovery", "method", "peers", "units", "limits", "sys::region", "sys::text"]),
     // `splitmix` is the tests' own.
-    ("prober", &["peers", "prober", "units", "limits", "splitmix", "sys::clock", "sys::lacks", "sys::region"]),
+    ("prober", &["peers", "prober", "send_error", "units", "limits", "splitmix", "sys::clock", "sys::lacks", "sys::region"]),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "sys::clock", "sys::proc", "sys::region"]),
     (
         "exposition",
@@ -45,7 +45,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     ),
     ("sys", &["sys", "footprint::smaps", "limits", "units"]),
     // The document between exposition, which writes it, and all that read it.
-    ("report", &["limits", "method", "report"]),
+    ("report", &["limits", "method", "report", "send_error"]),
     (
         "mesh",
         &[

@@ -26,7 +26,7 @@ use crate::fleet::ask::{self, Answer, AskError, foreign};
 use crate::http::client::GetError;
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
 use crate::mesh::JUDGES;
-use crate::mesh::verdicts::{Kind, State, Verdict};
+use crate::mesh::verdicts::{Kind, State, Unsent, UnsentProbes, Verdict};
 use crate::report::{Missing, at_most};
 
 const PATH: &str = "/api/v1/verdicts";
@@ -92,6 +92,8 @@ pub struct Agreed {
     pub verdicts: Vec<Verdict>,
     /// The traces of their links.
     pub traces: Vec<OfVerdict>,
+    /// Probes that could not be sent.
+    pub unsent: UnsentProbes,
     /// Nodes whose report is missing.
     pub missing: Vec<Missing>,
     /// Agents that were asked before one has answered.
@@ -112,6 +114,8 @@ struct Document {
     not_gathered: usize,
     headline: String,
     state: State,
+    #[serde(flatten)]
+    unsent: UnsentProbes,
     #[serde(deserialize_with = "at_most::<_, VERDICTS_MAX, _>")]
     verdicts: Vec<Verdict>,
 }
@@ -176,7 +180,9 @@ impl Agreed {
 
 impl Document {
     fn agreed(self, unanswered: Vec<Unanswered>) -> Agreed {
-        let Self { judges, nodes, missing, missing_not_listed, not_gathered, headline, state, verdicts } = self;
+        let Self { judges, nodes, missing, missing_not_listed, not_gathered, headline, state, mut unsent, verdicts } =
+            self;
+        unsent.unsent.retain(Unsent::is_bounded);
         let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
         // The answer does not tell losses from delays. Paths are traced that lose or have changed,
         // so a trace may explain either.
@@ -187,6 +193,7 @@ impl Document {
             state,
             verdicts: verdicts.into_iter().filter(Verdict::holds).map(of_network).collect(),
             traces: Vec::new(),
+            unsent,
             missing,
             unanswered,
         }

@@ -10,7 +10,7 @@ use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
 use super::traces::{OfVerdict, Traced};
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
-use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, State, Verdict};
+use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, State, UnsentProbes, Verdict};
 use crate::report::{Method, Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
@@ -27,6 +27,9 @@ pub struct Examination {
     pub verdicts: Vec<Verdict>,
     /// The traces of the links that a verdict is about, as their sources report them.
     traces: Vec<OfVerdict>,
+    /// Probes that could not be sent.
+    #[serde(flatten)]
+    unsent: UnsentProbes,
     /// Nodes whose report is missing or incomplete.
     pub missing: Vec<Missing>,
     /// Agents that were asked and gave no valid answer.
@@ -119,15 +122,15 @@ impl Examination {
     /// Returns what the judges agree on. Agents that were asked before one has answered are not
     /// needed: a node whose agent is silent is known to the judges.
     pub fn agreed(agreed: Agreed) -> Self {
-        let Agreed { judged, headline, state, verdicts, traces, missing, unanswered } = agreed;
+        let Agreed { judged, headline, state, verdicts, traces, unsent, missing, unanswered } = agreed;
         let (unread, extent) = (Vec::new(), Extent::Judges(judged));
-        Self { headline, state, verdicts, traces, missing, unanswered, unread, extent }.with_true_headline()
+        Self { headline, state, verdicts, traces, unsent, missing, unanswered, unread, extent }.with_true_headline()
     }
 
     /// Judges everything that was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, facts) = reading.finish();
-        let Judgement { found, headline, .. } = verdicts::judge_whole(&matrix);
+        let Judgement { found, unsent, headline, .. } = verdicts::judge_whole(&matrix);
         let verdicts = found.verdicts;
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
@@ -141,6 +144,7 @@ impl Examination {
             state: headline.state,
             traces: facts.traces.of(&verdicts),
             verdicts,
+            unsent,
             missing,
             unanswered: Vec::new(),
             unread: Vec::new(),
@@ -300,6 +304,13 @@ impl Examination {
             for traced in self.traces_of(verdict) {
                 let _ = writeln!(text, "    {traced}");
             }
+        }
+        for (place, it) in self.unsent.unsent.iter().enumerate() {
+            let head = if place == 0 { "\nNot sent, so not measured:\n" } else { "" };
+            let _ = writeln!(text, "{head}    {}: {}", printable(&it.node), printable(&it.words()));
+        }
+        if self.unsent.unsent_not_listed > 0 {
+            let _ = writeln!(text, "    and of {}", count(self.unsent.unsent_not_listed, "more node"));
         }
         // The others are in a verdict, together with what else is known of them.
         for (place, Missing { node, error }) in self.without_verdict().enumerate() {
@@ -463,6 +474,30 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
         assert_eq!((&json["members"], &json["networks"][1]), (&40.into(), &"node".into()));
         assert_eq!(json["old_lists"][1], serde_json::json!({"node": "b", "age_seconds": null}));
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_a_finding_with_its_reason() {
+        let mut reading = Reading::default();
+        for (node, other) in [("a", "b"), ("b", "a")] {
+            let row = format!(
+                r#"{{"source":{{"node":"{node}","zone":"z"}},"peers":[
+                    {{"node":"{other}","zone":"z","recent":{{"seconds":60,"sent":60,"received":60}}}},
+                    {{"node":"{other}","zone":"z","protocol":"icmpv6","recent":{{"seconds":60,"send_errors":59,
+                        "send_error_reason":"no_route"}}}}]}}"#
+            );
+            reading.report(0, row.as_bytes()).expect("a row");
+        }
+        let report = Examination::judged(reading);
+        assert_eq!((report.outcome(), report.tint()), (Outcome::Found, Tint::Bad));
+        assert_eq!(
+            report.text(Terminal::PLAIN),
+            "a and 1 more node cannot send ICMP over IPv6 to 1 of 1 peer: no route\n\n\
+             Not sent, so not measured:\n    a: ICMP over IPv6 to 1 of 1 peer: no route\n    \
+             b: ICMP over IPv6 to 1 of 1 peer: no route\n\nJudged: 2 of 2 nodes, 2 links.\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
+        assert_eq!((&json["state"], &json["unsent"][1]["reason"]), (&"losses".into(), &"no_route".into()));
     }
 
     #[test]

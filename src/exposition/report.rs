@@ -136,7 +136,7 @@ pub fn peer<'a>(
     let mtu = udp.map_or(MtuReading::Unknown, |link| link.mtu());
     let in_slot = statistics.slot(slot)?;
     let total = in_slot.read();
-    let (recent, hour) = (statistics.recent(slot, now())?, statistics.hour(slot));
+    let (recent, hour, unsent) = (statistics.recent(slot, now())?, statistics.hour(slot), statistics.unsent(slot));
     Some(Peer {
         node: Cow::Borrowed(peer.node()),
         zone: Cow::Borrowed(zone),
@@ -182,6 +182,8 @@ pub fn peer<'a>(
             lost_there: ways.map(|ways| ways.lost_there),
             lost_back: ways.map(|ways| ways.lost_back),
             refused: method == Method::Tcp && statistics.is_refused(slot),
+            send_errors: unsent.probes,
+            send_error_reason: unsent.reason,
         },
         ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutes {
             seconds: it.seconds.into(),
@@ -284,6 +286,7 @@ mod tests {
 
     use super::*;
     use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
+    use crate::prober::SendError;
     use crate::prober::udp::trace::Comparison::DiesAfter;
     use crate::prober::udp::trace::HOPS_MAX;
     use crate::statistics::SendLag;
@@ -343,6 +346,8 @@ mod tests {
                 lost_there: Some(u32::MAX),
                 lost_back: Some(u32::MAX),
                 refused: true,
+                send_errors: u32::MAX,
+                send_error_reason: Some(SendError::MessageTooLong),
                 rtt_p50_seconds: LONGEST,
                 rtt_p99_seconds: LONGEST,
             },
@@ -444,6 +449,8 @@ mod tests {
             lost_there: None,
             lost_back: None,
             refused: false,
+            send_errors: 0,
+            send_error_reason: None,
             rtt_p50_seconds: seconds,
             rtt_p99_seconds: seconds,
         };

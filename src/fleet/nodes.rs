@@ -132,6 +132,15 @@ pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
             let _ = writeln!(text, "\n{}", terminal.wrap(&format!("Every agent: {}.", same.join(", ")), 0));
         }
     }
+    let mut head = "\nNot sent in the last minute, and in no loss:\n";
+    for node in answered() {
+        let (Some(errors @ 1..), Some(reason)) = (node.send_errors, node.send_error_reason) else { continue };
+        let name = printable(node.node.as_deref().unwrap_or(&node.url));
+        let line = format!("    {name}: {errors} probe{}, {}", if errors == 1 { "" } else { "s" }, reason.words());
+        text += std::mem::take(&mut head);
+        text.push_str(&terminal.paint(Tint::Bad, &line));
+        text.push('\n');
+    }
     let mut head = if text.is_empty() { "No answer:\n" } else { "\nNo answer:\n" };
     for node in nodes {
         let Some(error) = &node.error else { continue };
@@ -202,6 +211,7 @@ fn last(node: &NodeSummary) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::SendError;
 
     fn row(node: &str, rss: Option<u64>, lag: Option<f64>) -> NodeSummary {
         NodeSummary {
@@ -270,6 +280,19 @@ mod tests {
         assert!(lines[0].contains("PEERS  WATCHERS  LIST AGE"), "{text}");
         assert!(lines[1].contains(" 24/299   11 (-1)  250.0 ms  "), "{text}");
         assert!(lines[2].contains("      2         -         -  "), "{text}");
+    }
+
+    #[test]
+    fn probes_that_could_not_be_sent_have_a_line_with_their_reason() {
+        let (mut unsent, well) = (row("node-1", None, None), row("node-2", None, None));
+        (unsent.send_errors, unsent.send_error_reason) = (Some(60), Some(SendError::NoRoute));
+        let text = render(&[unsent, well], Terminal::PLAIN);
+        let (table, rest) = text.split_once("\n\n").expect("a part behind the table");
+        assert!(table.lines().nth(1).is_some_and(|line| line.contains("  -  ")), "no loss is known: {text}");
+        assert!(
+            rest.ends_with("Not sent in the last minute, and in no loss:\n    node-1: 60 probes, no route\n"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::ask::{self, AskError};
 use crate::config::AgentUrl;
-use crate::report::{self, Network, Peer, Protocol, Report};
+use crate::report::{self, Network, Peer, Protocol, Report, SendError};
 
 /// The figures of one agent. A figure that it does not report is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,6 +51,10 @@ pub struct NodeSummary {
     pub worst_peer_rtt_p99_seconds: Option<f64>,
     /// Recent loss over all links, 0 to 1.
     pub loss: Option<f64>,
+    /// Recent probes that could not be sent. They are in no loss.
+    pub send_errors: Option<u64>,
+    /// Why most of those of one link could not be sent: of the link that has the most.
+    pub send_error_reason: Option<SendError>,
     /// Recent p99 of the send lag, in seconds.
     pub send_lag_p99_seconds: Option<f64>,
     /// The number of nodes in the mesh that the agent knows of.
@@ -94,6 +98,7 @@ impl NodeSummary {
                 let p99 = |peer: &Peer<'_>| peer.recent.rtt_p99_seconds.unwrap_or(0.0);
                 a.total_cmp(b).then_with(|| p99(of_a).total_cmp(&p99(of_b)))
             });
+        let worst_unsent = peers.iter().max_by_key(|peer| peer.recent.send_errors);
         let reported = |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
         let sent = sum(|peer| peer.sent);
         let mut summary = Self {
@@ -113,6 +118,8 @@ impl NodeSummary {
             cpu_seconds_per_probe: source.cpu_seconds.filter(|_| sent > 0).map(|seconds| seconds / sent as f64),
             links: Some(peers.len() as u64),
             loss: loss(sum(|peer| peer.recent.received.into()), sum(|peer| peer.recent.lost.into())),
+            send_errors: Some(sum(|peer| peer.recent.send_errors.into())),
+            send_error_reason: worst_unsent.and_then(|peer| peer.recent.send_error_reason),
             send_lag_p99_seconds: source.recent.send_lag_p99_seconds,
             members: source.members,
             watchers: source.watchers,
@@ -165,6 +172,21 @@ mod tests {
         assert_eq!((worst.loss, worst.send_lag_p99_seconds), (Some(0.0), None));
         let none = summary("", &[silent]);
         assert_eq!((none.worst_peer, none.loss, none.links), (None, None, Some(1)), "not measured is not well");
+    }
+
+    #[test]
+    fn probes_that_could_not_be_sent_are_no_loss_and_have_their_reason() {
+        let unsent = |node: &str, errors: u32, reason: &str| {
+            let recent = format!(r#"{{"send_errors":{errors},"send_error_reason":"{reason}"}}"#);
+            format!(r#"{{"node":"{node}","recent":{recent}}}"#)
+        };
+        let found = summary("", &[unsent("a", 6, "no_buffer"), peer("b", 60, 0, "null"), unsent("c", 60, "no_route")]);
+        assert_eq!((found.send_errors, found.send_error_reason), (Some(66), Some(SendError::NoRoute)));
+        assert_eq!((found.loss, found.worst_peer.as_deref()), (Some(0.0), Some("b")), "of what was sent");
+        let none = summary("", &[unsent("a", 60, "no_route")]);
+        assert_eq!((none.loss, none.worst_peer, none.send_errors), (None, None, Some(60)));
+        let well = summary("", &[peer("b", 60, 0, "null")]);
+        assert_eq!((well.send_errors, well.send_error_reason), (Some(0), None));
     }
 
     #[test]

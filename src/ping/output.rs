@@ -94,7 +94,7 @@ fn as_text(
         Outcome::Duplicate => writeln!(text, "  duplicate: answered once more"),
         Outcome::Corrupt => writeln!(text, "  {}", terminal.paint(Tint::Bad, "corrupt: a damaged reply")),
         Outcome::SendError(reason) => {
-            writeln!(text, "  {}", terminal.paint(Tint::Bad, &format!("not sent: {}", reason.label())))
+            writeln!(text, "  {}", terminal.paint(Tint::Bad, &format!("not sent: {}", reason.words())))
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The events that the prober reports: the output of this stage, and the input of the next.
 
+pub use crate::send_error::SendError;
 use crate::units::Nanos;
 
 /// What happened to a probe. For every slot, `sent = received + lost + in flight + withdrawn` at
@@ -48,57 +49,6 @@ pub enum Event {
 
 /// The events of an intact reply, in order. Empty if it answers a probe that no longer counts.
 pub type Events = [Option<Event>; 2];
-
-/// Why a probe was not sent: the closed set of `reason` labels. It is never a loss, because
-/// no packet was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SendError {
-    /// ENETUNREACH, EHOSTUNREACH, ENETDOWN, EHOSTDOWN.
-    NoRoute,
-    /// EPERM, EACCES: a local firewall or policy.
-    NotPermitted,
-    /// ENOBUFS, ENOMEM, EAGAIN: the local queue is full.
-    NoBuffer,
-    /// EMSGSIZE: larger than the path's MTU as far as the kernel knows it.
-    MessageTooLong,
-    /// EINVAL, EADDRNOTAVAIL, EAFNOSUPPORT: the host cannot send to this address.
-    Address,
-    /// There is no socket of that family. A TCP probe also has none if no descriptor is left.
-    NoSocket,
-    /// The prober's table of probes in flight is full.
-    TableFull,
-    /// Any other error number.
-    Other,
-}
-
-impl SendError {
-    /// All reasons, in label order.
-    pub const ALL: [Self; 8] = [
-        Self::NoRoute,
-        Self::NotPermitted,
-        Self::NoBuffer,
-        Self::MessageTooLong,
-        Self::Address,
-        Self::NoSocket,
-        Self::TableFull,
-        Self::Other,
-    ];
-
-    /// Returns the value of the `reason` label.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::NoRoute => "no_route",
-            Self::NotPermitted => "not_permitted",
-            Self::NoBuffer => "no_buffer",
-            Self::MessageTooLong => "message_too_long",
-            Self::Address => "address",
-            Self::NoSocket => "no_socket",
-            Self::TableFull => "table_full",
-            Self::Other => "other",
-        }
-    }
-}
 
 /// Source of the timestamps that a round-trip time is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

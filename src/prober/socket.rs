@@ -288,7 +288,7 @@ impl Wire for Sockets {
                 Some(socket) => {
                     socket.used = true;
                     mmsg::send_all(socket.fd(), &packets[from..to], &mut |i, result| {
-                        sent(from + i, result.map_err(|error| reason(&error)));
+                        sent(from + i, result.map_err(|error| SendError::from(&error)));
                     });
                 }
             }
@@ -304,18 +304,6 @@ impl Wire for Sockets {
             socket.fd.watch(!(socket.stamped && *turns_are_frequent));
         }
         drained
-    }
-}
-
-/// Returns the reason for which the kernel has not sent a packet.
-pub(super) fn reason(error: &io::Error) -> SendError {
-    match error.raw_os_error() {
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EHOSTDOWN) => SendError::NoRoute,
-        Some(libc::EPERM | libc::EACCES) => SendError::NotPermitted,
-        Some(libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN) => SendError::NoBuffer,
-        Some(libc::EMSGSIZE) => SendError::MessageTooLong,
-        Some(libc::EINVAL | libc::EADDRNOTAVAIL | libc::EAFNOSUPPORT) => SendError::Address,
-        _ => SendError::Other,
     }
 }
 

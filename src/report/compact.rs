@@ -7,7 +7,8 @@
 //! report  = version, flags, name, zone, facts, peers left out, number of nodes, {node}
 //! name    = length (1 byte), bytes            zone likewise
 //! node    = hash of its name (8 bytes), number of objects (1 byte), {object}
-//! object  = kind (1 byte), parts (1 byte), sent, received, round-trip times (2 * 2 bytes), {part}
+//! object  = kind (1 byte), parts (1 byte), sent, received, round-trip times (2 * 2 bytes), {part}, [unsent]
+//! unsent  = reason (1 byte), number of probes; if the kind says so
 //! ```
 //! Counts are varints: 7 bits a byte, the lowest first. Real numbers of the facts have 4 bytes,
 //! and a NaN is none. Both are little-endian. Nodes are in ascending order of their hashes, and the
@@ -23,30 +24,29 @@ use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{
-    Flows, LosingFlow, Method, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, Source, State,
-    Suspect, TenMinutes, Way,
+    Flows, LosingFlow, Method, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, SendError, Source,
+    State, Suspect, TenMinutes, Way,
 };
 
 pub use choice::{Choice, Chosen, losses_beyond_chance};
 use choice::{LOSERS_MAX, SAMPLE};
 
 /// The media type of this form. A judge accepts it, and takes JSON from agents that do not know it.
-pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=1";
+pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=2";
 /// Bytes of the longest compact report: of 512 peers by three methods, some of which lose.
 pub const BYTES_MAX: usize = 24 * 1_024;
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 /// Objects of one node: three methods at its pod and one at the node itself, each of two families.
 const OBJECTS_MAX: usize = 8;
 const ON_LOOPBACK: u8 = 1;
 const MEMBERS: u8 = 2;
-/// Losses of TCP and of flows have the time since the last one, and flows the answers since then.
-/// Reports of earlier versions do not.
-const ANSWERED: u8 = 4;
-const FLAGS: u8 = ON_LOOPBACK | MEMBERS | ANSWERED;
-/// Bits of an object's kind: the protocol, and then the network. The two bits above are the state.
+const FLAGS: u8 = ON_LOOPBACK | MEMBERS;
+/// Bits of an object's kind: the protocol, and then the network. The two bits above are the state,
+/// and the next one says that probes could not be sent.
 const NETWORK_SHIFT: u32 = 3;
 const STATE_SHIFT: u32 = 4;
 const KIND_MASK: u8 = 0xf;
+const UNSENT: u8 = 1 << 6;
 const PROTOCOLS: [Protocol; 6] =
     [Protocol::Icmp, Protocol::Icmpv6, Protocol::Udp, Protocol::Udpv6, Protocol::Tcp, Protocol::Tcpv6];
 const NETWORKS: [Network; 2] = [Network::Pod, Network::Node];
@@ -54,7 +54,7 @@ const STATES: [State; 4] = [State::Ready, State::Unready, State::Terminating, St
 const WAYS: [Way; 3] = [Way::Unknown, Way::Out, Way::In];
 const SAID: [Said; 2] = [Said::Silent, Said::TooBig];
 /// Bytes of the longest object.
-const OBJECT_BYTES_MAX: usize = 96;
+const OBJECT_BYTES_MAX: usize = 102;
 const _: () = assert!(1_024 + (SAMPLE + LOSERS_MAX) * (9 + OBJECTS_MAX * OBJECT_BYTES_MAX) <= BYTES_MAX);
 /// Parts of an object. The time that an object covers is left out if it is that of the source.
 const SECONDS: u8 = 1;
@@ -96,7 +96,8 @@ pub struct Writer {
 struct Object {
     node: u64,
     kind: u8,
-    /// Number of lost probes, if they are too many to be lost by chance.
+    /// Number of probes that were lost or could not be sent, if they are too many to be lost by
+    /// chance.
     lost: u32,
     bytes: Vec<u8>,
 }
@@ -105,7 +106,7 @@ impl Writer {
     /// Begins the report of a source, at this time of its clock. `own` is the hash of its name.
     pub fn new(source: &Source<'_>, own: u64, now_unix_seconds: u64) -> Self {
         let recent = &source.recent;
-        let mut head = vec![VERSION, ANSWERED | if source.members.is_some() { MEMBERS } else { 0 }];
+        let mut head = vec![VERSION, if source.members.is_some() { MEMBERS } else { 0 }];
         text(&mut head, &source.node);
         text(&mut head, &source.zone);
         for value in [
@@ -140,8 +141,10 @@ impl Writer {
         self.is_on_loopback |= peer.address.is_some_and(|address| address.is_loopback());
         let kind = protocol | network << NETWORK_SHIFT;
         let bytes = object(kind | state << STATE_SHIFT, peer, self.seconds, self.now_unix_seconds);
-        let RecentPeer { sent, lost, .. } = peer.recent;
-        let lost = if peer.state.is_evidence() { losses_beyond_chance(sent, lost) } else { 0 };
+        let RecentPeer { sent, lost, send_errors, .. } = peer.recent;
+        // What could not be sent is as rare and as grave as a loss.
+        let (lost, tried) = (lost.saturating_add(send_errors), sent.saturating_add(send_errors));
+        let lost = if peer.state.is_evidence() { losses_beyond_chance(tried, lost) } else { 0 };
         self.objects.push(Object { node, kind, lost, bytes });
     }
 
@@ -149,7 +152,7 @@ impl Writer {
     /// others are left out too.
     pub fn end(mut self, left_out: u64) -> Vec<u8> {
         // Of an address that has left and its successor, the one that is listed counts.
-        self.objects.sort_by_key(|it| (it.node, it.kind, it.bytes.first().map(|kind| kind >> STATE_SHIFT)));
+        self.objects.sort_by_key(|it| (it.node, it.kind, it.bytes.first().map(|kind| (kind & !UNSENT) >> STATE_SHIFT)));
         self.objects.dedup_by_key(|it| (it.node, it.kind));
         let whole = self.with_peers(left_out);
         if whole.len() <= BYTES_MAX {
@@ -243,6 +246,12 @@ fn object(kind: u8, peer: &Peer<'_>, seconds: f64, now_unix_seconds: u64) -> Vec
         rest.extend(hole.passes_bytes.to_le_bytes());
         rest.extend([place_of(&WAYS, &hole.direction), place_of(&SAID, &hole.said)]);
     }
+    let mut kind = kind;
+    if recent.send_errors > 0 {
+        kind |= UNSENT;
+        rest.push(recent.send_error_reason.unwrap_or(SendError::Other) as u8);
+        varint(&mut rest, recent.send_errors.into());
+    }
     let mut out = vec![kind, parts];
     varint(&mut out, recent.sent.into());
     varint(&mut out, recent.received.into());
@@ -310,7 +319,6 @@ pub struct Reader<'a> {
     pub source: Source<'a>,
     /// Number of peers that were left out, because there are too many.
     pub left_out: u64,
-    flags: u8,
     seconds: f64,
     address: Option<IpAddr>,
     now_unix_seconds: u64,
@@ -372,7 +380,7 @@ impl<'a> Reader<'a> {
         };
         let address = (flags & ON_LOOPBACK > 0).then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let seconds = seconds.unwrap_or_default();
-        Some(Self { source, left_out, flags, seconds, address, now_unix_seconds, left, nodes, node: 0, objects: 0 })
+        Some(Self { source, left_out, seconds, address, now_unix_seconds, left, nodes, node: 0, objects: 0 })
     }
 
     /// Walks over a copy of the whole report. `None` if anything cannot be read, is not in order,
@@ -387,7 +395,7 @@ impl<'a> Reader<'a> {
             let mut kind_before = None;
             for _ in 0..objects {
                 let kind = left.0.first()? & KIND_MASK;
-                left.object(self.flags, self.seconds, 0)?;
+                left.object(self.seconds, 0)?;
                 if kind_before.replace(kind).is_some_and(|before| before >= kind) {
                     return None;
                 }
@@ -404,7 +412,7 @@ impl<'a> Reader<'a> {
             (self.node, self.objects) = self.left.node()?;
         }
         self.objects -= 1;
-        let peer = self.left.object(self.flags, self.seconds, self.now_unix_seconds)?;
+        let peer = self.left.object(self.seconds, self.now_unix_seconds)?;
         Some((self.node, Peer { address: self.address, ..peer }))
     }
 }
@@ -459,11 +467,11 @@ impl<'a> Bytes<'a> {
         Some((u64::from_be_bytes(self.array()?), self.byte()?))
     }
 
-    fn object(&mut self, flags: u8, seconds: f64, now_unix_seconds: u64) -> Option<Peer<'static>> {
+    fn object(&mut self, seconds: f64, now_unix_seconds: u64) -> Option<Peer<'static>> {
         let [kind, parts] = self.array()?;
         let protocol = *PROTOCOLS.get(usize::from(kind & 7))?;
         let network = NETWORKS[usize::from(kind >> NETWORK_SHIFT & 1)];
-        let state = *STATES.get(usize::from(kind >> STATE_SHIFT))?;
+        let state = *STATES.get(usize::from((kind & !UNSENT) >> STATE_SHIFT))?;
         let (sent, received) = (self.count()?, self.count()?);
         let [rtt, usual] = [self.array()?, self.array()?].map(|code| rtt_seconds(u16::from_le_bytes(code)));
         let mut recent = RecentPeer { seconds, sent, received, rtt_p50_seconds: rtt, ..RecentPeer::default() };
@@ -476,7 +484,7 @@ impl<'a> Bytes<'a> {
             let lost = self.varint()?;
             (recent.lost, recent.refused) = (u32::try_from(lost >> 1).ok()?, lost & 1 > 0);
             [recent.lost_in_row, recent.answered_since, recent.answered_before] = self.array()?.map(|it: u8| it.into());
-            if flags & ANSWERED > 0 && protocol.method() == Some(Method::Tcp) {
+            if protocol.method() == Some(Method::Tcp) {
                 recent.answered_seconds = self.byte()?.into();
             }
         }
@@ -497,16 +505,21 @@ impl<'a> Bytes<'a> {
             _ => (None, None),
         };
         if has(FLOWS) {
-            peer.flows = Some(self.flows(flags)?);
+            peer.flows = Some(self.flows()?);
         }
         if has(HOLE) {
             let passes_bytes = u16::from_le_bytes(self.array()?);
             peer.mtu_hole = Some(MtuHole { passes_bytes, direction: self.one_of(&WAYS)?, said: self.one_of(&SAID)? });
         }
+        if kind & UNSENT > 0 {
+            recent.send_error_reason = Some(self.one_of(&SendError::ALL)?);
+            // None that could not be sent is not said.
+            recent.send_errors = self.count().filter(|count| *count > 0)?;
+        }
         Some(Peer { recent, ..peer })
     }
 
-    fn flows(&mut self, flags: u8) -> Option<Flows> {
+    fn flows(&mut self) -> Option<Flows> {
         let [of_link, losing_count] = self.array()?;
         let source_port = u16::from_le_bytes(self.array()?);
         let (counts, direction, decinats) = (self.array()?, self.one_of(&WAYS)?, self.byte()?);
@@ -516,7 +529,7 @@ impl<'a> Bytes<'a> {
         } else {
             (Vec::new(), Some(Suspect { source_port, lost, probes, direction, decinats }))
         };
-        let [answered, answered_seconds] = if flags & ANSWERED > 0 { self.array()? } else { [0; 2] };
+        let [answered, answered_seconds] = self.array()?;
         Some(Flows { probed: of_link, losing_count, losing, suspect, answered, answered_seconds })
     }
 }

@@ -10,6 +10,7 @@ mod judge;
 mod links;
 mod missing;
 mod protocol;
+mod recent;
 mod rounded;
 
 use std::borrow::Cow;
@@ -21,16 +22,17 @@ use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use judge::{JUDGE_BYTES_MAX, JUDGE_PATH, JUDGE_PROTOCOL, JudgeAnswer};
-use links::is_zero;
 pub use links::{
     FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Suspect, Trace, Way,
 };
 pub use missing::Missing;
 pub use protocol::Protocol;
+pub use recent::{RecentPeer, TenMinutes};
 pub use rounded::Rounded;
 
 use crate::limits::REPORT_PEERS_MAX;
 pub use crate::method::Method;
+pub use crate::send_error::SendError;
 
 /// The path of the report.
 pub const PATH: &str = "/api/v1/peers";
@@ -310,61 +312,6 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>,
         }
     }
     deserializer.deserialize_str(Text)
-}
-
-/// What a source measured of a peer in the last 30 to 60 s.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RecentPeer {
-    /// Time covered, in seconds.
-    #[serde(serialize_with = "rounded::number")]
-    pub seconds: f64,
-    /// Number of probes sent.
-    pub sent: u32,
-    /// Number of probes answered.
-    pub received: u32,
-    /// Number of probes lost.
-    pub lost: u32,
-    /// Number of probes that were last lost in a row; at most 255.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub lost_in_row: u32,
-    /// Number of probes that were answered since; at most 255.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub answered_since: u32,
-    /// Number of probes that were answered between that and the loss before; at most 255.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub answered_before: u32,
-    /// Seconds since the last loss was known, at most 255; 0 without an answer since. TCP only.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub answered_seconds: u32,
-    /// Number of them lost on the way to the peer, as the peer's count of requests shows. UDP only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_there: Option<u32>,
-    /// Number of them whose answer was lost. The way of the others is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_back: Option<u32>,
-    /// Whether the peer refused a lost handshake: its host answers, and no agent listens. TCP only.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub refused: bool,
-    /// Median round-trip time.
-    #[serde(serialize_with = "rounded::option")]
-    pub rtt_p50_seconds: Option<f64>,
-    /// 99th percentile of the round-trip times.
-    #[serde(serialize_with = "rounded::option")]
-    pub rtt_p99_seconds: Option<f64>,
-}
-
-/// What a source measured of a peer in the last ten whole minutes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TenMinutes {
-    /// Measured time, in seconds; a multiple of 60.
-    #[serde(serialize_with = "rounded::whole")]
-    pub seconds: f64,
-    /// Number of probes answered or lost.
-    pub sent: u32,
-    /// Number of probes lost.
-    pub lost: u32,
 }
 
 /// The network whose address is probed.

@@ -23,6 +23,7 @@ mod sink;
 mod slots;
 mod turns;
 mod udp;
+mod unsent;
 mod variation;
 mod zones;
 
@@ -38,6 +39,7 @@ pub use scale::{BINS_MAX, Scale};
 pub use sink::MethodSink;
 pub use slots::{PeerReading, PeerStatistics};
 pub use udp::{MtuReading, UdpLinks, WaysReading};
+pub use unsent::UnsentReading;
 use zones::ZonePairs;
 pub use zones::{ZoneReading, ZoneStatistics};
 
@@ -55,6 +57,7 @@ use own::Marks;
 use scale::SCHEMA_MAX;
 use slots::{Counters, Outcomes, Slots};
 use udp::Links;
+use unsent::SendErrors;
 
 /// Attempts to read the recent window of a peer. An attempt fails if a half ends during it. Halves
 /// end at least 1.7 s apart, so the second attempt succeeds, unless the reader has lost its CPU
@@ -86,8 +89,7 @@ pub struct Statistics {
     receive_queue_drops: AtomicU64,
     /// Number of round-trip times per source of their timestamps, in the order of [`Stamp::ALL`].
     stamps: [AtomicU64; 2],
-    /// Number of probes that could not be sent, in the order of [`SendError::ALL`].
-    send_errors: [AtomicU64; SendError::ALL.len()],
+    send_errors: SendErrors,
     /// Number of probes to terminating peers: answered, not answered.
     terminating: [AtomicU64; 2],
     /// Source ports of the flows: of IPv4, of IPv6.
@@ -171,7 +173,7 @@ impl Statistics {
             skipped: AtomicU64::new(0),
             receive_queue_drops: AtomicU64::new(0),
             stamps: [const { AtomicU64::new(0) }; 2],
-            send_errors: [const { AtomicU64::new(0) }; SendError::ALL.len()],
+            send_errors: SendErrors::new(),
             terminating: [const { AtomicU64::new(0) }; 2],
             flow_ports: OnceLock::new(),
             requests_refused: AtomicU64::new(0),
@@ -225,7 +227,13 @@ impl Statistics {
 
     /// Returns the number of probes over all links that were not sent for this reason.
     pub fn send_errors(&self, reason: SendError) -> u64 {
-        self.send_errors[reason as usize].load(Ordering::Relaxed)
+        let of_method = |method| Family::ALL.map(|family| self.send_errors_of(method, family, reason));
+        Method::ALL.into_iter().flat_map(of_method).sum()
+    }
+
+    /// Returns the number of probes of one method and family that were not sent for this reason.
+    pub fn send_errors_of(&self, method: Method, family: Family, reason: SendError) -> u64 {
+        self.send_errors.read(method, family, reason)
     }
 
     /// Returns the number of probes to terminating peers that were answered, or that were not.
@@ -479,6 +487,11 @@ impl<'a> MethodStatistics<'a> {
         let (half, mut sums) = (modulo(self.halves.current()), [0; BINS_MAX]);
         slots.filter_map(|slot| self.slot(slot)).for_each(|peer| peer.recent().add_times(half, &mut sums));
         self.numbers?.slots.scale().quantile_of_bins(0.99, sums)
+    }
+
+    /// Reads the probes to the peer of a slot that could not be sent in the recent window.
+    pub fn unsent(self, slot: SlotId) -> UnsentReading {
+        self.slot(slot).map(|peer| peer.unsent(modulo(self.halves.current()))).unwrap_or_default()
     }
 
     /// Whether a lost handshake with the peer of a slot was refused in the recent window: its host

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{FlowWay, Statistics, bump};
-use crate::peers::{Method, SlotId, ZoneId};
+use crate::peers::{Family, Method, SlotId, Via, ZoneId};
 use crate::prober::{Event, Sink};
 use crate::units::Nanos;
 
@@ -32,7 +32,11 @@ impl Sink for MethodSink<'_> {
                 statistics.zone_scale.cell(rtt)
             }
             Event::Lost => 0,
-            Event::NotSent(reason) => return bump(&statistics.send_errors[reason as usize], 1),
+            Event::NotSent(reason) => {
+                let via = Via::ALL.get(usize::from(peer.hot.via.load(Ordering::Relaxed)));
+                let family = via.map_or(Family::V4, |via| via.family);
+                return statistics.send_errors.count(method, family, reason);
+            }
             Event::Terminating { answered } => return bump(&statistics.terminating[usize::from(!answered)], 1),
             _ => return,
         };

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use super::histogram::{ClassicReading, HistogramReading};
 use super::recent::{Losses, Moment, Recent, Windows};
 use super::scale::Scale;
+use super::unsent::{Unsent, UnsentReading};
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
 use crate::sys::region::{Atomic, Table, Zero};
@@ -47,6 +48,7 @@ pub(super) struct Rare {
     refused: AtomicU32,
     terminating: [AtomicU32; 2],
     send_errors: [AtomicU32; REASONS],
+    unsent: Unsent,
     losses: Losses,
 }
 
@@ -233,7 +235,10 @@ impl PeerStatistics<'_> {
             Event::Late => bump32(&rare.late),
             Event::Duplicate => bump32(&rare.duplicate),
             Event::Corrupt => bump32(&rare.corrupt),
-            Event::NotSent(reason) => bump32(&rare.send_errors[reason as usize]),
+            Event::NotSent(reason) => {
+                bump32(&rare.send_errors[reason as usize]);
+                rare.unsent.record(reason, moment.window);
+            }
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
             Event::Extra { .. } => {}
         }
@@ -249,6 +254,11 @@ impl PeerStatistics<'_> {
     /// Notes that a lost handshake was refused in this half of a recent window.
     pub(super) fn set_refused(self, half: u32) {
         store_if_other(&self.rare.refused, half.wrapping_add(1));
+    }
+
+    /// Reads the probes that were not sent in this half of a recent window, or in the one before.
+    pub(super) fn unsent(self, window: u16) -> UnsentReading {
+        self.rare.unsent.read(window)
     }
 
     /// Whether a lost handshake was refused in this half of a recent window, or in the one before.
@@ -328,6 +338,7 @@ impl PeerStatistics<'_> {
         [&hot.sent, &hot.lost].into_iter().chain(cells).for_each(|counter| counter.store(0, Ordering::Relaxed));
         self.recent().reset();
         rare.counters().for_each(|counter| store_if_other(counter, 0));
+        rare.unsent.reset();
     }
 
     /// Copies the numbers of `other` into this slot.
@@ -344,6 +355,7 @@ impl PeerStatistics<'_> {
         for (to, from) in self.rare.counters().zip(other.rare.counters()) {
             store_if_other(to, from.load(Ordering::Relaxed));
         }
+        self.rare.unsent.take_over(&other.rare.unsent);
     }
 }
 

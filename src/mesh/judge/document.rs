@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{
     JUDGE_DOCUMENT_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX, MESH_VERDICTS_MAX, NAME_BYTES_MAX,
 };
-use crate::mesh::verdicts::{self, Headline, Judged, Judgement, State, Verdict};
+use crate::mesh::verdicts::{self, Headline, Judged, Judgement, State, Unsent, UnsentProbes, Verdict};
 use crate::report::{JudgeAnswer, Missing, at_most};
 
 /// The path at which an agent serves its document.
@@ -42,6 +42,9 @@ pub struct Overview {
     pub headline: String,
     /// The state of the mesh.
     pub state: State,
+    /// Probes that could not be sent.
+    #[serde(flatten)]
+    pub unsent: UnsentProbes,
     /// Nodes whose agents are starved.
     #[serde(deserialize_with = "at_most::<_, MESH_REPORTS_MAX, _>")]
     pub starved: Vec<String>,
@@ -59,13 +62,22 @@ impl Overview {
         (missing, missing_not_listed): (Vec<Missing>, usize),
         not_gathered: usize,
     ) -> (Self, Judged) {
-        let Judgement { found, headline, starved, leaving, leaving_not_listed } = judgement;
+        let Judgement { found, unsent, headline, starved, leaving, leaving_not_listed } = judgement;
         let Headline { state, text } = headline;
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let (starved, leaving) = (owned(starved), owned(leaving));
         let headline = text;
-        let overview =
-            Self { missing, missing_not_listed, not_gathered, headline, state, starved, leaving, leaving_not_listed };
+        let overview = Self {
+            missing,
+            missing_not_listed,
+            not_gathered,
+            headline,
+            state,
+            unsent,
+            starved,
+            leaving,
+            leaving_not_listed,
+        };
         (overview, found)
     }
 }
@@ -219,12 +231,14 @@ fn is_valid(held: &Held) -> bool {
         starved,
         leaving,
         leaving_not_listed,
+        unsent: UnsentProbes { unsent, unsent_not_listed },
     } = overview;
-    let counts = [*nodes, *missing_not_listed, *not_gathered, *leaving_not_listed];
+    let counts = [*nodes, *missing_not_listed, *not_gathered, *leaving_not_listed, *unsent_not_listed];
     counts.iter().all(|count| *count <= COUNT_MAX)
         && headline.len() <= TEXT_BYTES_MAX
         && missing.iter().all(|missing| is_name(&missing.node) && missing.error.len() <= Missing::ERROR_BYTES_MAX)
         && starved.iter().chain(leaving).all(|name| is_name(name))
+        && unsent.iter().all(Unsent::is_bounded)
         && verdicts.iter().all(is_valid_verdict)
         && verdicts.iter().filter(|verdict| verdict.holds()).count() <= MESH_VERDICTS_MAX
         && verdicts.iter().filter(|verdict| !verdict.holds()).count() <= JUDGE_PAST_MAX
@@ -257,6 +271,7 @@ fn json(value: &impl Serialize) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::mesh::verdicts::UNSENT_MAX;
 
     pub fn verdict(kind: &str, subject: &str) -> Verdict {
         let value = serde_json::json!({"kind": kind, "subject": subject, "direction": "both", "network": "pod",
@@ -273,6 +288,7 @@ pub mod tests {
             not_gathered: 0,
             headline: "All well".into(),
             state: State::Well,
+            unsent: UnsentProbes::default(),
             starved: Vec::new(),
             leaving: Vec::new(),
             leaving_not_listed: 0,
@@ -415,6 +431,26 @@ pub mod tests {
         own.overview.missing = vec![Missing::new("n".into(), "é".repeat(5_000))];
         let said = read("n", &whole(own), 7_010).expect("a document");
         assert_eq!(said.held.overview.missing[0].error.len(), Missing::ERROR_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_bounded() {
+        let with = |count: usize, name: usize| {
+            let entry = serde_json::json!({"node": "n".repeat(name), "network": "pod", "protocols": ["icmp"],
+                "reason": "no_route", "peers": 1, "peers_probed": 1});
+            let text = String::from_utf8(of(Vec::new())).unwrap();
+            let entries = serde_json::to_string(&vec![entry; count]).unwrap();
+            read("n", text.replacen("\"unsent\":[]", &format!("\"unsent\":{entries}"), 1).as_bytes(), 0)
+        };
+        let said = with(UNSENT_MAX, 253).expect("a document");
+        assert_eq!(said.held.overview.unsent.unsent.len(), UNSENT_MAX);
+        assert!(with(UNSENT_MAX + 1, 1).is_none() && with(1, 254).is_none());
+        let older =
+            String::from_utf8(of(Vec::new())).unwrap().replacen("\"unsent\":[],\"unsent_not_listed\":0,", "", 1);
+        assert_eq!(
+            read("n", older.as_bytes(), 0).expect("of a judge of an earlier version").held.overview.unsent,
+            UnsentProbes::default()
+        );
     }
 
     #[test]

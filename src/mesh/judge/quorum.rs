@@ -12,7 +12,7 @@ use std::collections::HashSet;
 
 use super::document::{Overview, Said};
 use crate::limits::{JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::verdicts::{self, Confidence, Direction, Headline, State, Verdict};
+use crate::mesh::verdicts::{self, Confidence, Direction, Headline, State, UNSENT_MAX, Unsent, UnsentProbes, Verdict};
 use crate::report::Missing;
 
 /// Beginnings and ends that differ by less are those of the same fault.
@@ -143,28 +143,54 @@ pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
         .cloned()
         .collect();
     let holding: Vec<Verdict> = verdicts.iter().filter(|it| it.holds()).cloned().collect();
-    let Headline { state, text } = verdicts::of_verdicts(&holding).unwrap_or_else(|| without_verdict(said, needed));
+    let unsent = unsent(said, needed, middle(|it| it.unsent.unsent_not_listed));
+    let summed_up = verdicts::summed_up(&holding, &unsent);
+    let Headline { state, text } = match summed_up {
+        // Losses without a cause are told beside it.
+        Some(unsent) if holding.is_empty() => {
+            shared(said, needed).filter(|it| it.state != State::Well).unwrap_or(unsent)
+        }
+        Some(found) => found,
+        None => shared(said, needed)
+            .unwrap_or_else(|| Headline { state: State::Losses, text: "the judges do not agree on a cause".into() }),
+    };
     Overview {
         missing,
         missing_not_listed: middle(|it| it.missing_not_listed),
         not_gathered: middle(|it| it.not_gathered),
         headline: text,
         state,
+        unsent,
         starved: names(|it| &it.starved),
         leaving: names(|it| &it.leaving),
         leaving_not_listed: middle(|it| it.leaving_not_listed),
     }
 }
 
+/// Returns what enough judges say could not be sent, as the first of them says it.
+fn unsent(said: &[Said], needed: usize, unsent_not_listed: usize) -> UnsentProbes {
+    let all = || said.iter().flat_map(|it| &it.held.overview.unsent.unsent);
+    let judges = |of: &Unsent| {
+        said.iter().filter(|it| it.held.overview.unsent.unsent.iter().any(|other| of.is_same(other))).count()
+    };
+    let mut agreed: Vec<Unsent> = Vec::new();
+    for it in all() {
+        if agreed.len() < UNSENT_MAX && !agreed.iter().any(|before| before.is_same(it)) && judges(it) >= needed {
+            agreed.push(it.clone());
+        }
+    }
+    UnsentProbes { unsent: agreed, unsent_not_listed }
+}
+
 /// Returns the line of a mesh without a verdict that enough judges share.
-fn without_verdict(said: &[Said], needed: usize) -> Headline {
+fn shared(said: &[Said], needed: usize) -> Option<Headline> {
     let of = |state: State| said.iter().map(|it| &it.held.overview).filter(move |it| it.state == state);
     for state in [State::Losses, State::Well] {
         if let Some(first) = of(state).next().filter(|_| of(state).count() >= needed) {
-            return Headline { state, text: first.headline.clone() };
+            return Some(Headline { state, text: first.headline.clone() });
         }
     }
-    Headline { state: State::Losses, text: "the judges do not agree on a cause".into() }
+    None
 }
 
 /// Returns the number of nodes that were judged: the middle one of what the judges say.
@@ -181,7 +207,7 @@ mod tests {
     use super::super::document::tests::{JUDGE, held, verdict};
     use super::*;
     use crate::mesh::verdicts::{Kind, OfNetwork, Severity};
-    use crate::report::Method;
+    use crate::report::{Method, Network, Protocol, SendError};
 
     fn said(verdicts: &[Verdict]) -> Said {
         Said { node: "n".into(), judge: JUDGE, held: held(verdicts.to_vec()) }
@@ -339,5 +365,41 @@ mod tests {
         assert_eq!((found.state, found.headline.as_str(), nodes(&all)), (State::Losses, "Losses", 3));
         let apart = overview(&all[..2], &[]);
         assert_eq!((apart.state, apart.headline.as_str()), (State::Losses, "the judges do not agree on a cause"));
+    }
+
+    fn with_unsent(node: &str, state: State, headline: &str) -> Said {
+        let mut said = said(&[]);
+        said.held.overview.unsent.unsent = vec![Unsent {
+            node: node.into(),
+            network: Network::Pod,
+            protocols: vec![Protocol::Icmp],
+            reason: SendError::NoRoute,
+            peers: 2,
+            peers_probed: 2,
+            peer: None,
+        }];
+        (said.held.overview.state, said.held.overview.headline) = (state, headline.into());
+        said
+    }
+
+    #[test]
+    fn what_two_judges_say_could_not_be_sent_is_not_well_and_one_can_neither_add_nor_hide_it() {
+        let (honest, text) =
+            (with_unsent("a", State::Losses, "h"), "a cannot send ICMP over IPv4 to 2 of 2 peers: no route");
+        for liar in [said(&[]), with_unsent("innocent", State::Losses, "a lie")] {
+            for place in 0..3 {
+                let mut all = vec![honest.clone(), honest.clone()];
+                all.insert(place, liar.clone());
+                let found = overview(&all, &[]);
+                assert_eq!((found.state, found.unsent.unsent.len()), (State::Losses, 1));
+                assert_eq!(found.unsent.unsent[0].node, "a");
+                // Beside a verdict, the line is made of what they agree on.
+                let agent = verdict("agent_unreachable", "b");
+                assert_eq!(overview(&all, from_ref(&agent)).headline, format!("{text}; b is bad"));
+            }
+        }
+        let apart = [with_unsent("a", State::Losses, "h"), with_unsent("b", State::Cause, "h")];
+        let found = overview(&apart, &[]);
+        assert_eq!((found.state, found.unsent.unsent.len()), (State::Losses, 0), "they do not agree on it");
     }
 }

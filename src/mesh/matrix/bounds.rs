@@ -51,6 +51,7 @@ impl Matrix {
             + rows
             + self.links.bytes()
             + self.silence.bytes()
+            + self.unsent.bytes()
             + self.numbers.bytes()
             + self.text.bytes()
     }
@@ -61,6 +62,7 @@ impl Matrix {
         lists
             + self.links.resident_bytes()
             + self.silence.resident_bytes()
+            + self.unsent.resident_bytes()
             + self.text.resident_bytes()
             + self.numbers.bytes()
     }

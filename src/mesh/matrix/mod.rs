@@ -21,6 +21,7 @@ mod names;
 mod node;
 mod pace;
 mod silence;
+mod unsent;
 
 pub use bounds::{Bounds, NotKept};
 pub use cell::{Cell, Layer, rtt_us};
@@ -31,6 +32,7 @@ pub use node::{Node, Presence};
 use node::{Said, Stay};
 pub use pace::{Pace, SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 pub use silence::Run as LastLosses;
+pub use unsent::UnsentLink;
 
 use std::ops::Range;
 
@@ -38,6 +40,7 @@ use cell::Contents;
 use links::Links;
 use names::Numbers;
 use silence::Silence;
+use unsent::Unsent;
 
 use crate::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
 use crate::report::{Method, Network, Peer, Source};
@@ -110,6 +113,7 @@ pub struct Matrix {
     dropped: u8,
     links: Links,
     silence: Silence,
+    unsent: Unsent,
     /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
@@ -151,6 +155,7 @@ impl Matrix {
             dropped: 0,
             links: Links::new(bounds.bytes),
             silence: Silence::new(bounds.bytes),
+            unsent: Unsent::new(bounds.bytes),
             members: 0,
             not_kept: NotKept::default(),
             domains: domains::OfNodes::default(),
@@ -229,6 +234,10 @@ impl Matrix {
         self.loopback |= peer.address.is_some_and(|address| address.is_loopback());
         if !peer.state.is_evidence() {
             return true;
+        }
+        let room = self.bounds.bytes.saturating_sub(self.bytes());
+        if !self.unsent.add((source, number), (layer, over_ipv6), &recent, room) {
+            self.count_dropped(method);
         }
         let mut cell = Cell::new(&Contents {
             peer: number,
@@ -561,6 +570,11 @@ impl Matrix {
     /// Returns the links of which some flows lose.
     pub fn losing_flows(&self) -> &[LosingFlows] {
         self.links.flows()
+    }
+
+    /// Returns the links whose probes could not be sent, those of one source beside each other.
+    pub fn unsent(&self) -> &[UnsentLink] {
+        self.unsent.links()
     }
 
     /// Returns the links that large packets do not pass.

@@ -23,6 +23,7 @@ function figures(cell) {
   const recent = cell.recent, time = `${Math.round(recent.seconds)} s`, more = [], leaving = leaves(cell), ten = cell.ten_minutes;
   if (cell.since_unix_seconds != null && !leaving) more.push(`losing for ${lasting(now() - cell.since_unix_seconds)}`);
   if (ten?.lost && !leaving) more.push(`${percent(Math.min(1, ten.lost / ten.sent))} lost over ten minutes`);
+  if (recent.send_errors) more.push(`${recent.send_errors} not sent: ${recent.send_error_reason}`);
   if (leaving) more.push(`${cell.node} is leaving: probes to it are not counted`);
   return [measured(cell)
     ? `${percent(loss(recent))} lost (${recent.lost} of ${recent.lost + recent.received} in ${time}), RTT `

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::agents::Standing;
 use super::answering::Answering;
 use super::sentence::where_to;
-use super::{Judged, Kind, Verdict};
+use super::{Judged, Kind, UnsentProbes, Verdict};
 use crate::mesh::matrix::{Cell, Matrix};
 use crate::mesh::slices::Slice;
 use crate::report::Method;
@@ -21,7 +21,7 @@ const LOSING_LOST: u32 = 5;
 pub enum State {
     /// Nothing stands out, as far as was measured.
     Well,
-    /// Links lose, without a known cause.
+    /// Links lose, without a known cause, or probes could not be sent.
     Losses,
     /// There is at least one verdict.
     Cause,
@@ -38,8 +38,9 @@ pub struct Headline {
 
 /// Returns one line that sums up a mesh. It names the most severe verdict and the number of others,
 /// or the last one that is over, or links that lose without a cause, or says that nothing is wrong.
+/// It always names probes that could not be sent.
 pub(super) async fn headline(
-    Judged { verdicts, ended, .. }: &Judged,
+    (Judged { verdicts, ended, .. }, unsent): (&Judged, &UnsentProbes),
     matrix: &Matrix,
     standings: &[Standing],
     answering: &Answering,
@@ -49,9 +50,10 @@ pub(super) async fn headline(
     let is_explained = !ended.is_empty() || verdicts.iter().any(is_loss);
     let losses = if is_explained { None } else { losses(matrix, standings, answering).await };
     if let Some(text) = losses {
+        let text = unsent.line().into_iter().chain([text]).collect::<Vec<_>>().join("; ");
         return Headline { state: State::Losses, text };
     }
-    of_verdicts(verdicts).unwrap_or_else(|| {
+    summed_up(verdicts, unsent).unwrap_or_else(|| {
         let last = ended.iter().max_by_key(|verdict| verdict.ended_unix_seconds);
         let text = last.map_or_else(|| nothing_wrong(matrix), recovered);
         Headline { state: State::Well, text }
@@ -68,12 +70,19 @@ fn clock_time(unix_seconds: u64) -> String {
     format!("{:02}:{:02} UTC", unix_seconds % 86_400 / 3_600, unix_seconds % 3_600 / 60)
 }
 
-/// Returns the line for these verdicts, the gravest first. `None` if there are none.
-pub fn of_verdicts(verdicts: &[Verdict]) -> Option<Headline> {
-    let text = match verdicts {
-        [] => return None,
+/// Returns the line for these verdicts, the gravest first, and for what could not be sent. `None` if
+/// there is neither. A fault of the network comes first. An agent that does not answer may just be
+/// one to which nothing could be sent.
+pub fn summed_up(verdicts: &[Verdict], unsent: &UnsentProbes) -> Option<Headline> {
+    let of_verdicts = match verdicts {
+        [] => return unsent.line().map(|text| Headline { state: State::Losses, text }),
         [only] => only.summary.clone(),
         [first, rest @ ..] => format!("{}, and {} more", first.summary, rest.len()),
+    };
+    let text = match unsent.line() {
+        None => of_verdicts,
+        Some(unsent) if verdicts[0].kind < Kind::AgentStarved => format!("{of_verdicts}; {unsent}"),
+        Some(unsent) => format!("{unsent}; {of_verdicts}"),
     };
     Some(Headline { state: State::Cause, text })
 }

@@ -11,6 +11,7 @@
 //! - What both networks lose for one reason is one verdict ([`networks`]).
 //! - A cause whose links have answered for long enough is over ([`quiet`]).
 //! - Losses without a cause are reported as such ([`headline`]).
+//! - What could not be sent is neither sent nor lost, and is told with its reason ([`unsent`]).
 //!
 //! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was
 //! measured of a node that is being removed, and probes that an agent could not answer
@@ -39,14 +40,16 @@ mod sentence;
 mod shared;
 mod slow;
 mod subject;
+mod unsent;
 mod ways;
 
 pub use agents::Standing;
 pub use direction::Direction;
 pub use evidence::Evidence;
-pub use headline::{Headline, State, of_verdicts};
+pub use headline::{Headline, State, summed_up};
 pub use sentence::suspect;
 pub use subject::{Identity, covers_udp_between, id, identity, in_order};
+pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
 
 use std::cmp::Reverse;
 
@@ -269,6 +272,8 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
 pub struct Judgement<'a> {
     /// The verdicts that hold, and those that are over.
     pub found: Judged,
+    /// Probes that could not be sent.
+    pub unsent: UnsentProbes,
     /// One line that sums up the mesh.
     pub headline: Headline,
     /// The first [`LEAVING_MAX`] nodes whose agents are starved: what they measured does not count.
@@ -310,7 +315,8 @@ pub async fn judge_in_slices(matrix: &Matrix) -> Judgement<'_> {
     yield_now().await;
     let found = judge_by(matrix, &standings, &answering).await;
     yield_now().await;
-    let headline = headline::headline(&found, matrix, &standings, &answering).await;
+    let unsent = unsent::search(matrix, &standings);
+    let headline = headline::headline((&found, &unsent), matrix, &standings, &answering).await;
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))
@@ -318,7 +324,7 @@ pub async fn judge_in_slices(matrix: &Matrix) -> Judgement<'_> {
     let starved = names(Standing::Starved).take(LEAVING_MAX).collect();
     let leaving: Vec<&str> = names(Standing::Leaving).take(LEAVING_MAX).collect();
     let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
-    Judgement { found, headline, starved, leaving, leaving_not_listed }
+    Judgement { found, unsent, headline, starved, leaving, leaving_not_listed }
 }
 
 async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Judged {

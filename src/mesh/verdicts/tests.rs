@@ -1,5 +1,6 @@
 mod protocols;
 mod shapes;
+mod unsent;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -77,7 +78,7 @@ impl Mesh {
 fn headline_without_cause(matrix: &Matrix) -> Headline {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
-    at_once(headline::headline(&Judged::default(), matrix, &standings, &answering))
+    at_once(headline::headline((&Judged::default(), &UnsentProbes::default()), matrix, &standings, &answering))
 }
 
 /// A full mesh in which each of `nodes` loses to each other what `lost` says.

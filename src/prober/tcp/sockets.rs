@@ -12,7 +12,6 @@ use super::connections::Place;
 use super::listener::{ListenError, Listener};
 use super::{Accepts, Begun, Outcome, Wire};
 use crate::limits::TCP_HANDSHAKES_MAX;
-use crate::prober::socket::reason;
 use crate::prober::{SendError, Sources, options};
 use crate::sys::lacks::Lack;
 
@@ -84,15 +83,15 @@ impl Sockets {
 impl Wire for Sockets {
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError> {
         let socket = open(self.sources.of(to.is_ipv6()), to).map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOBUFS | libc::ENOMEM) => SendError::NoBuffer,
-            _ => SendError::NoSocket,
+            Some(libc::EMFILE | libc::ENFILE | libc::EAFNOSUPPORT) => SendError::NoSocket,
+            _ => SendError::from(&error),
         })?;
         match socket.connect(&to.into()) {
             // It is also done at once if the peer is on this host.
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(Begun::Refused),
-            Err(error) => return Err(reason(&error)),
+            Err(error) => return Err(SendError::from(&error)),
         }
         let free = self.handshakes.get_mut(place.index()).ok_or(SendError::TableFull)?;
         *free = Some(socket);

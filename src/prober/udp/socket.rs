@@ -21,7 +21,6 @@ use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
 use crate::prober::mmsg::{self, BATCH, Batch, Queue};
 use crate::prober::options::{ReceiveQueue, UdpAbilities};
-use crate::prober::socket::reason;
 use crate::prober::stamp::filter;
 use crate::prober::{Clock, SendError, Sources, options};
 use crate::sys::lacks::Lack;
@@ -398,7 +397,7 @@ impl UdpWire for UdpSockets {
             match self.senders[usize::from(first.to.is_ipv6())].get(usize::from(first.flow.0)) {
                 None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
                 Some(sender) => mmsg::send_all(sender.fd.as_fd(), &packets[from..to], &mut |i, result| {
-                    sent(from + i, result.map_err(|error| reason(&error)));
+                    sent(from + i, result.map_err(|error| SendError::from(&error)));
                 }),
             }
             from = to;

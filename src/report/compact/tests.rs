@@ -254,7 +254,7 @@ fn a_report_with_a_byte_too_many_too_few_or_out_of_order_is_refused() {
     assert!(with(head + 1, 0xff).is_none(), "hashes out of order");
     assert!(with(head + 9, 2).is_none(), "more objects than there are");
     assert!(with(head + 10, 6).is_none(), "no such protocol");
-    assert!(with(head + 10, 0x40).is_none(), "no such state");
+    assert!(with(head + 10, 0x80).is_none(), "no such state");
     let twice = {
         let object = object(0, &well(Protocol::Icmp), 45.5, NOW);
         let head = &bytes[..head];
@@ -275,42 +275,39 @@ fn counts_have_one_form() {
     assert_eq!(Bytes(&[0x80]).varint(), None);
 }
 
-/// As an agent writes it that does not know when the last loss was.
 #[test]
-fn a_report_without_the_time_since_the_last_loss_is_read() {
-    let tcp = Peer {
-        protocol: Protocol::Tcp,
-        recent: RecentPeer {
-            lost: 2,
-            lost_in_row: 1,
-            answered_since: 3,
-            answered_seconds: 21,
-            ..well(Protocol::Tcp).recent
-        },
-        ..well(Protocol::Tcp)
-    };
-    let udp = Peer { flows: worst().flows, ..well(Protocol::Udp) };
-    for (peer, more) in [(tcp, 1), (udp, 2)] {
-        let mut bytes = written(&[(7, peer.clone())]);
-        let read_of = |bytes: &[u8]| {
-            let peer = read(bytes).unwrap().remove(0).1;
-            let flows = peer.flows.unwrap_or_default();
-            (peer.recent.answered_since, peer.recent.answered_seconds, flows.losing_count, flows.answered)
-        };
-        let flows = peer.flows.unwrap_or_default();
-        let (since, count) = (peer.recent.answered_since, flows.losing_count);
-        assert_eq!(read_of(&bytes), (since, peer.recent.answered_seconds, count, flows.answered));
-        // It is the last part of this object.
-        bytes.truncate(bytes.len() - more);
-        bytes[1] &= !ANSWERED;
-        assert_eq!(read_of(&bytes), (since, 0, count, 0));
+fn probes_that_could_not_be_sent_are_read_as_they_were_written() {
+    for (place, reason) in SendError::ALL.into_iter().enumerate() {
+        let errors = [1, 60, 510, u32::MAX][place % 4];
+        let recent = RecentPeer { send_errors: errors, send_error_reason: Some(reason), ..worst().recent };
+        let bytes = written(&[(7, Peer { recent, ..worst() }), (9, well(Protocol::Udp))]);
+        let peers = read(&bytes).expect("a report");
+        let of = |place: usize| (peers[place].1.recent.send_errors, peers[place].1.recent.send_error_reason);
+        assert_eq!((of(0), of(1)), ((errors, Some(reason)), (0, None)));
+        assert_eq!(peers[0].1.state, State::Unready);
     }
+    let unsent = RecentPeer { send_errors: 60, send_error_reason: Some(SendError::NoRoute), ..RecentPeer::default() };
+    let bytes = written(&[(7, Peer { recent: RecentPeer { seconds: 45.5, ..unsent }, ..Peer::default() })]);
+    let with_last = |ends: &[u8]| read(&[&bytes[..bytes.len() - ends.len()], ends].concat());
+    assert!(with_last(&[0, 60]).is_some());
+    for (ends, what) in [([0, 0], "none"), ([SendError::ALL.len() as u8, 60], "no such reason")] {
+        assert!(with_last(&ends).is_none(), "{what}");
+    }
+    assert_eq!(
+        bytes.len()
+            - written(&[(
+                7,
+                Peer { recent: RecentPeer { seconds: 45.5, ..RecentPeer::default() }, ..Peer::default() }
+            )])
+            .len(),
+        2
+    );
 }
 
 #[test]
 fn only_a_client_that_names_this_version_gets_it() {
     assert!(is_accepted(MEDIA_TYPE) && is_accepted(&format!("{MEDIA_TYPE}, application/json;q=0.5")));
-    for other in ["", "*/*", "application/json", "application/vnd.kube-canary.report;version=2"] {
+    for other in ["", "*/*", "application/json", "application/vnd.kube-canary.report;version=1"] {
         assert!(!is_accepted(other), "{other}");
     }
 }

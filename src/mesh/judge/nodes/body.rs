@@ -11,7 +11,7 @@ use crate::http::Render;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
 use crate::mesh::matrix::{Cell, Layer, Presence, rtt_us};
 use crate::mesh::verdicts::Standing;
-use crate::report::Network;
+use crate::report::{Network, SendError};
 
 /// Bytes of a piece without its names.
 const FIGURES_BYTES: usize = 512;
@@ -85,6 +85,8 @@ struct NodeOf<'a> {
     watchers: u16,
     rtt_p50_seconds: Option<f64>,
     rtt_p99_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    send_error_reason: Option<SendError>,
 }
 
 impl NodesBody {
@@ -212,7 +214,19 @@ impl<'a> NodeOf<'a> {
         let Entry { presence: report, standing, watchers, layers: [out, inbound], .. } = *entry;
         let (out, inbound) = (Losses::of(entry.out, out), Losses::of(entry.inbound, inbound));
         let [rtt_p50_seconds, rtt_p99_seconds] = [entry.rtt_code, entry.rtt_p99_code].map(seconds);
-        Self { node, zone, report, standing, out, inbound, watchers, rtt_p50_seconds, rtt_p99_seconds }
+        let send_error_reason = entry.unsent;
+        Self {
+            node,
+            zone,
+            report,
+            standing,
+            out,
+            inbound,
+            watchers,
+            rtt_p50_seconds,
+            rtt_p99_seconds,
+            send_error_reason,
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use crate::limits::{JUDGE_NODES_BYTES_MAX, NAME_BYTES_MAX};
 use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
 use crate::mesh::slices::Slice;
 use crate::mesh::verdicts::{Evidence, Standing};
+use crate::report::SendError;
 
 pub use body::NodesBody;
 pub use relay::Relay;
@@ -58,6 +59,8 @@ struct Entry {
     zone: u8,
     presence: Presence,
     standing: Standing,
+    /// Why probes of its agent could not be sent, if too many could not.
+    unsent: Option<SendError>,
     /// The layers of `out` and `inbound`.
     layers: [Layer; 2],
 }
@@ -145,6 +148,7 @@ impl Nodes {
             walk.add_losses(layer, &mut nodes, &mut pairs).await;
         }
         walk.add_watchers(&mut nodes).await;
+        walk.add_unsent(&mut nodes);
         let mut medians = walk.medians(nodes.len(), &pairs).await;
         for bit in (0..CODE_BITS).rev() {
             walk.next_bit(bit, &mut medians, nodes.len(), &pairs).await;
@@ -184,6 +188,7 @@ impl Walk<'_> {
             zone: it.zone,
             presence: it.presence,
             standing: self.evidence.standing(node),
+            unsent: None,
             layers: [LAYERS[0]; 2],
         }
     }
@@ -244,6 +249,16 @@ impl Walk<'_> {
                 {
                     nodes[place].watchers += 1;
                 }
+            }
+        }
+    }
+
+    /// Adds why probes could not be sent. Of several reasons of a node, the first counts.
+    fn add_unsent(&self, nodes: &mut [Entry]) {
+        let is_evidence = |node: u16| self.evidence.standing(node).is_evidence_of_others();
+        for link in self.matrix.unsent().iter().filter(|link| is_evidence(link.source) && is_evidence(link.peer)) {
+            if let Some(place) = self.place(link.source) {
+                nodes[place].unsent.get_or_insert(link.reason);
             }
         }
     }

@@ -246,3 +246,20 @@ async fn the_pairs_of_the_most_zones_fit_their_memory_and_a_frame_whatever_their
     assert_eq!(pairs.len(), 17 * 17 - 16);
     assert_eq!(pairs.iter().filter_map(|it| it["links"].as_u64()).sum::<u64>(), 20 * 19);
 }
+
+#[tokio::test]
+async fn a_link_that_could_not_be_sent_to_is_neither_lossless_nor_lost() {
+    let mut matrix = Matrix::new();
+    add(&mut matrix, "a", 0.0, &[Told { node: "b", ..WELL }]);
+    let source = json!({"node": "b", "zone": "z", "recent": {"seconds": 60.0}});
+    matrix.begin_row(&serde_json::from_str(&source.to_string()).expect("a source"));
+    let object = json!({"node": "a", "zone": "z", "recent": {"seconds": 60.0, "send_errors": 60,
+        "send_error_reason": "not_permitted"}});
+    assert!(matrix.peer(&serde_json::from_str(&object.to_string()).expect("a peer")));
+    matrix.end_row();
+    matrix.finish();
+    let document = document(&matrix).await;
+    let (a, b) = (row(&document, "a"), row(&document, "b"));
+    assert_eq!((&b["out"], &a["in"], &b["send_error_reason"]), (&Value::Null, &Value::Null, &json!("not_permitted")));
+    assert_eq!((&a["out"]["lost"], a.get("send_error_reason")), (&json!(0), None));
+}
