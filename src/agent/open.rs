@@ -93,6 +93,7 @@ fn tcp_prober(
         doubts: probing.doubts,
         new_peer_silence: NEW_PEER_SILENCE.into(),
         retries_lost: true,
+        unsent_wait: tcp::UNSENT_WAIT,
         wait: probing.replies_wait,
     };
     Ok(Box::new(tcp::Prober::new(sockets, MonotonicClock, &probing)))

@@ -111,11 +111,12 @@ pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u
     }
     let of_method = |method: Method| {
         let statistics = Some(statistics.of(method)).filter(|_| peer.via().allows(method))?;
-        // Most links have lost next to nothing since the start, which is read at once.
-        let lost = statistics.slot(slot)?.read().lost;
-        let recent = (losses_beyond_chance(0, u32::try_from(lost).unwrap_or(u32::MAX)) > 0)
-            .then(|| statistics.recent(slot, now()))??;
-        Some(losses_beyond_chance(recent.sent, recent.lost))
+        // Most links have lost next to nothing since the start, which is read at once. What could not
+        // be sent counts as in `Writer::push`.
+        let (lost, unsent) = (statistics.slot(slot)?.read().lost, statistics.unsent(slot).probes);
+        let lost = u32::try_from(lost).unwrap_or(u32::MAX).saturating_add(unsent);
+        let recent = (losses_beyond_chance(0, lost) > 0).then(|| statistics.recent(slot, now()))??;
+        Some(losses_beyond_chance(recent.sent.saturating_add(unsent), recent.lost.saturating_add(unsent)))
     };
     Method::ALL.into_iter().filter_map(of_method).max().unwrap_or(0)
 }

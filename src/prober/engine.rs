@@ -220,6 +220,21 @@ impl Engine {
         }
     }
 
+    /// Records that a probe in flight was not sent after all. Returns the event to report. `None`
+    /// if its outcome is known, or if its peer has moved or left.
+    pub(super) fn unsent(&mut self, label: Label, reason: SendError) -> Option<Event> {
+        let flight = self.flight(label).filter(|flight| flight.state.is_waiting())?;
+        let is_uncounted = self.is_uncounted(label.number);
+        let peer =
+            self.destinations.get_mut(flight.slot.index()).filter(|peer| peer.generation == flight.generation)?;
+        if !is_uncounted {
+            // `sent` has counted it; the next probe takes its place.
+            peer.withdraw_sent(1);
+        }
+        self.flights.set(label.number, State::Void);
+        Some(Event::NotSent(reason))
+    }
+
     /// Whether a probe is not in `sent` when it leaves.
     fn is_uncounted(&self, number: u64) -> bool {
         let flight = self.flights.get(number);

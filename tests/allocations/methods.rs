@@ -53,6 +53,7 @@ impl Agent {
             doubts: false,
             new_peer_silence: Nanos(0),
             retries_lost: true,
+            unsent_wait: tcp::UNSENT_WAIT,
             wait: replies_wait,
         };
         let tcp = tcp::Prober::new(sockets, MonotonicClock, &settings);

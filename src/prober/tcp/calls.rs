@@ -17,6 +17,8 @@ pub struct Info {
     pub rtt: Nanos,
     /// Number of segments that were repeated.
     pub retransmissions: u32,
+    /// Number of segments that have left again and are not acknowledged.
+    pub repeated_in_flight: u32,
 }
 
 /// State of a connection whose SYN is not answered.
@@ -33,7 +35,8 @@ pub const CLOSED: u8 = 7;
 pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
     let info = tcp_info(fd)?;
     let rtt = Nanos(u64::from(info.tcpi_rtt) * 1_000);
-    Ok(Info { state: info.tcpi_state, rtt, retransmissions: info.tcpi_total_retrans })
+    let (retransmissions, repeated_in_flight) = (info.tcpi_total_retrans, info.tcpi_retrans);
+    Ok(Info { state: info.tcpi_state, rtt, retransmissions, repeated_in_flight })
 }
 
 /// Returns how many connections of a listener wait to be accepted, and how many may.

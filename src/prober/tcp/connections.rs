@@ -35,6 +35,8 @@ pub struct Connection {
     pub to: IpAddr,
     /// Whether its time is over. It stays open to see whether it is late.
     pub overdue: bool,
+    /// Whether its loss is decided, unless a doubt holds it back.
+    pub decided: bool,
 }
 
 const _: () = assert!(size_of::<Option<Connection>>() <= 48);

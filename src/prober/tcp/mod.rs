@@ -26,6 +26,13 @@
 //! same time, because the peer's pod may just be replaced. It is also counted apart
 //! ([`super::Sink::refused`]), directly after its loss. Other errors from the network are silence.
 //!
+//! # What is not sent
+//! If this host's own firewall drops the SYN, connect(2) does not say so: the handshake looks like
+//! silence. But the kernel counts a repetition as sent only if it was (`tcpi_retrans` beside
+//! `tcpi_total_retrans`, Linux's `tcp_retransmit_skb`). So with a timeout of [`REPEATED_AFTER`], a
+//! loss is decided [`UNSENT_WAIT`] later, when the first repetition has told. A shorter timeout
+//! decides before it, and such a handshake is lost.
+//!
 //! # What is left behind
 //! The prober closes a connection by a reset (`SO_LINGER` of zero), so neither end keeps it in
 //! TIME_WAIT. The listener accepts and closes in the same way, and never reads. Until it does, a
@@ -56,6 +63,8 @@ use crate::units::Nanos;
 /// When a kernel repeats a SYN or a SYN-ACK that is not answered: Linux's first retransmission
 /// timeout (RFC 6298).
 pub const REPEATED_AFTER: Nanos = Nanos::from_millis(1_000);
+/// How long after [`REPEATED_AFTER`] the first repetition has left, or was dropped.
+pub const UNSENT_WAIT: Nanos = Nanos::from_millis(150);
 /// How long the connection of a lost probe stays open, counted from its SYN. Linux repeats a SYN
 /// after 1, 2 and 3 s (`tcp_syn_linear_timeouts`, since Linux 6.5) or after 1 and 3 s. Measured:
 /// up to 61 ms later than that.
@@ -111,6 +120,8 @@ pub trait Wire {
     fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Outcome)) -> usize;
     /// Whether a router or the peer's kernel has refused a handshake that is still in flight.
     fn is_refused(&mut self, place: Place) -> bool;
+    /// Whether this host has dropped the repeated SYN of a handshake that is still in flight.
+    fn is_unsent(&mut self, place: Place) -> bool;
     /// Gives up a handshake in flight. Its place is free.
     fn close(&mut self, place: Place);
     /// Sets the addresses of members. All others are strangers. Before the first call, all are

@@ -142,6 +142,11 @@ impl Wire for Sockets {
         self.at(place).and_then(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
     }
 
+    fn is_unsent(&mut self, place: Place) -> bool {
+        let info = self.at(place).and_then(|socket| calls::info(socket.as_fd()).ok());
+        info.is_some_and(|it| it.state == SYN_SENT && it.retransmissions > 0 && it.repeated_in_flight == 0)
+    }
+
     fn close(&mut self, place: Place) {
         if let Some(taken) = self.handshakes.get_mut(place.index()) {
             *taken = None;

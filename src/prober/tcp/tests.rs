@@ -89,6 +89,7 @@ fn settings() -> Settings {
         doubts: false,
         new_peer_silence: Nanos(0),
         retries_lost: false,
+        unsent_wait: Nanos(0),
         wait: Nanos::from_millis(250),
     }
 }

@@ -53,6 +53,9 @@ pub struct Settings {
     pub new_peer_silence: Nanos,
     /// Whether a lost handshake is followed soon by another.
     pub retries_lost: bool,
+    /// How long after [`REPEATED_AFTER`] a loss is decided, so that it is known whether the first
+    /// repetition was sent: 0 or [`super::UNSENT_WAIT`].
+    pub unsent_wait: Nanos,
     /// Longest time that a handshake which is due may wait for a turn that other probes need
     /// anyway. With turns as frequent as this, handshakes never wake the thread.
     pub wait: Nanos,
@@ -69,6 +72,8 @@ pub struct Prober<W, C> {
     refusals: Refusals,
     port: u16,
     timeout: Nanos,
+    /// How long after the timeout a loss is decided.
+    unsent_wait: Nanos,
     wait: Nanos,
     /// The cell that is not sent completely: when it was due, and its next peer.
     rest: Option<(Nanos, SlotId)>,
@@ -96,15 +101,18 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         let now = clock.now();
         let interval = settings.interval.max(TCP_INTERVAL.into());
         let timeout = settings.timeout.min(REPEATED_AFTER);
+        let unsent_wait = if timeout == REPEATED_AFTER { settings.unsent_wait } else { Nanos(0) };
+        let engine = Engine::with_dwell(timeout, unsent_wait, interval, settings.doubts, false);
         Self {
             wire,
             clock,
-            engine: Engine::new(timeout, interval, settings.doubts).excusing(settings.new_peer_silence, interval),
+            engine: engine.excusing(settings.new_peer_silence, interval),
             schedule: Schedule::new(interval, &settings.node, now),
             connections: Connections::new(),
             refusals: Refusals::new(),
             port: settings.port,
             timeout,
+            unsent_wait,
             wait: settings.wait,
             rest: None,
             resume: now,
@@ -231,7 +239,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         let since_last = start.since(std::mem::replace(&mut self.turned, start));
         self.credit = self.credit.plus(since_last).min(CREDIT_MAX);
         let drained = self.read(start, sink);
-        self.look_after_overdue(start);
+        self.look_after_overdue(start, sink);
         self.expire(start, sink);
         if !self.finishing {
             self.send_due(start, sink);
@@ -265,7 +273,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             *strangers = start.plus(TCP_STRANGERS_EVERY.into());
         }
         let accepted = wire.read(accepts, &mut |place, outcome| {
-            let Some(Connection { label, at, to, overdue }) = connections.take(place) else { return };
+            let Some(Connection { label, at, to, overdue, .. }) = connections.take(place) else { return };
             let (retransmissions, rtt) = match outcome {
                 Outcome::Done { rtt, retransmissions } => (retransmissions, Some(rtt)),
                 Outcome::Refused { retransmissions } => (retransmissions, None),
@@ -297,8 +305,10 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     /// Looks at the handshakes whose time is over, and closes those that were kept long enough.
-    fn look_after_overdue(&mut self, now: Nanos) {
-        let Self { wire, connections, refusals, timeout, .. } = self;
+    /// A handshake whose loss is due, and that this host has not sent, is none.
+    fn look_after_overdue(&mut self, now: Nanos, sink: &mut impl Sink) {
+        let Self { wire, engine, connections, refusals, timeout, unsent_wait, .. } = self;
+        let decided_after = timeout.plus(*unsent_wait);
         connections.remove_if(|place, connection| {
             let age = now.since(connection.at);
             // An ICMP error that arrives during the call of connect(2) does not end the handshake,
@@ -308,7 +318,16 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             if refused {
                 refusals.note(connection.label.slot);
             }
-            let ended = refused || age > KEPT_FOR;
+            let is_due = age > decided_after && !std::mem::replace(&mut connection.decided, age > decided_after);
+            let unsent = if is_due && unsent_wait.0 > 0 && wire.is_unsent(place) {
+                engine.unsent(connection.label, SendError::NotPermitted)
+            } else {
+                None
+            };
+            if let Some(event) = unsent {
+                sink.event(connection.label.slot, event);
+            }
+            let ended = refused || unsent.is_some() || age > KEPT_FOR;
             if ended {
                 wire.close(place);
             }
@@ -392,7 +411,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
             sink.event(slot, event);
         }
         match begun {
-            Ok(Begun::InFlight) => connections.put(place, Connection { label, at, to, overdue: false }),
+            Ok(Begun::InFlight) => connections.put(place, Connection { label, at, to, overdue: false, decided: false }),
             Ok(Begun::Refused) => refusals.note(slot),
             Err(_) => {}
         }

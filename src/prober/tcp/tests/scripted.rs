@@ -83,6 +83,27 @@ fn silence_is_lost_after_the_timeout_or_the_second_after_which_syns_are_repeated
 }
 
 #[test]
+fn a_syn_that_this_host_drops_is_not_sent_and_not_lost() {
+    let settings = Settings { unsent_wait: UNSENT_WAIT, ..settings() };
+    let mut world = World::of_one(Fate::Unsent, &settings);
+    assert_eq!((world.begin().at(1_150), world.in_flight()), (vec![], 1));
+    assert_eq!(world.at(1_151), [event(0, Event::NotSent(SendError::NotPermitted))]);
+    assert!(world.in_flight() == 0 && !world.prober.awaits_any());
+    // The next one takes its place among those that were sent.
+    let later = world.until(25_000);
+    assert_eq!(later, vec![event(0, Event::NotSent(SendError::NotPermitted)); 2]);
+    world.fate(PEER, Fate::After(1, done(100, 0)));
+    assert_eq!(world.until(35_000), [received(0, 100, 0)]);
+    // Silence is decided at the same time.
+    let mut world = World::of_one(Fate::Silent, &settings);
+    assert_eq!((world.begin().at(1_150), world.at(1_151)), (vec![], vec![event(0, LOST)]));
+    // A shorter timeout does not wait for the repetition.
+    let short = Settings { timeout: Nanos::from_millis(200), ..settings };
+    let mut world = World::of_one(Fate::Unsent, &short);
+    assert_eq!((world.begin().at(200), world.at(201)), (vec![], vec![event(0, LOST)]));
+}
+
+#[test]
 fn a_handshake_longer_than_the_timeout_is_lost_and_late() {
     let settings = Settings { timeout: Nanos::from_millis(200), ..settings() };
     // Found by the turn that would have decided the loss, and by a later one.

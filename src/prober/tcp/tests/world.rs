@@ -19,6 +19,8 @@ pub(super) enum Fate {
     After(u64, Outcome),
     /// It has no outcome.
     Silent,
+    /// The same, because this host drops its SYN.
+    Unsent,
 }
 
 #[derive(Debug)]
@@ -68,6 +70,11 @@ impl Wire for ScriptedWire {
     fn is_refused(&mut self, place: Place) -> bool {
         let (_, to) = self.flying[&place.0];
         matches!(self.fates.get(&to.ip()), Some(Fate::RefusedInSilence))
+    }
+
+    fn is_unsent(&mut self, place: Place) -> bool {
+        let (_, to) = self.flying[&place.0];
+        matches!(self.fates.get(&to.ip()), Some(Fate::Unsent))
     }
 
     fn close(&mut self, place: Place) {
