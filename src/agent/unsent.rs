@@ -1,6 +1,6 @@
-//! Says in the log that probes cannot be sent: one line per cause, however many peers and sockets it
-//! is about, again when the cause spreads to another protocol or returns, and one when it is over.
-//! No I/O, no clock.
+//! Decides when the log names probes that cannot be sent: one line per cause, for any number of
+//! peers and sockets. Another line follows when the cause spreads to another protocol, ends or
+//! returns. No I/O, no clock.
 
 use crate::limits::TCP_INTERVAL;
 use crate::peers::{Family, Method};

@@ -295,7 +295,7 @@ mod tests {
              a  seq 8  late: answered after it was counted lost\n\
              a  seq 7  duplicate: answered once more\n\
              a  corrupt: a damaged reply\n\
-             a  seq 9  not sent: no_route\n"
+             a  seq 9  not sent: no route\n"
         );
         for (nanos, shown) in [(0, "0.0 µs"), (1_203_456, "1.203 ms"), (1_500_000_000, "1.500 s")] {
             assert_eq!(Time(Nanos(nanos)).to_string(), shown);

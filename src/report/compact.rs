@@ -7,7 +7,8 @@
 //! report  = version, flags, name, zone, facts, peers left out, number of nodes, {node}
 //! name    = length (1 byte), bytes            zone likewise
 //! node    = hash of its name (8 bytes), number of objects (1 byte), {object}
-//! object  = kind (1 byte), parts (1 byte), sent, received, round-trip times (2 * 2 bytes), {part}, [unsent]
+//! object  = kind (1 byte), parts (1 byte), sent, received, round-trip times (2 * 2 bytes), {part},
+//!           [unsent]
 //! unsent  = reason (1 byte), number of probes; if the kind says so
 //! ```
 //! Counts are varints: 7 bits a byte, the lowest first. Real numbers of the facts have 4 bytes,

@@ -86,7 +86,7 @@ impl Unsent {
         UnsentReading { probes, reason: reason.copied().filter(|_| probes > 0) }
     }
 
-    /// Forgets all probes.
+    /// Sets all numbers to zero, for another peer.
     pub(super) fn reset(&self) {
         self.take_over(&Self::default());
     }

@@ -146,7 +146,7 @@ pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
     let unsent = unsent(said, needed, middle(|it| it.unsent.unsent_not_listed));
     let summed_up = verdicts::summed_up(&holding, &unsent);
     let Headline { state, text } = match summed_up {
-        // Losses without a cause are told beside it.
+        // A judge's own line also has the losses without a cause.
         Some(unsent) if holding.is_empty() => {
             shared(said, needed).filter(|it| it.state != State::Well).unwrap_or(unsent)
         }

@@ -1,13 +1,14 @@
-//! Links whose probes could not be sent, as their sources report it. They were not measured, so most
-//! of them have no cell.
+//! Links whose probes could not be sent, as their sources report it. They were not measured, so
+//! most of them have no cell.
 
 use super::cell::Layer;
 use crate::report::{RecentPeer, SendError};
 use crate::sys::region::List;
 
-/// A link with this many failed probes of the last minute, and one of so many, is not measured as it
-/// should be. A full queue that refuses a single probe is no fault.
+/// Failed probes of the last minute from which on a link is not measured as it should be. A full
+/// queue that refuses a single probe is no fault.
 const FAILED_MIN: u32 = 2;
+/// The same as a share of the probes that were tried: one of this many.
 const FAILED_ONE_OF: u32 = 20;
 
 /// Probes of one family from a source to a peer that could not be sent for one reason: 8 bytes.
@@ -17,7 +18,7 @@ pub struct UnsentLink {
     pub source: u16,
     /// Number of the node that it could not send to.
     pub peer: u16,
-    /// Why.
+    /// The reason for which most of the probes could not be sent.
     pub reason: SendError,
     /// The layers of the probes, as a set of [`Layer::bit`].
     pub layers: u8,
@@ -61,7 +62,7 @@ impl Unsent {
         room >= size_of::<UnsentLink>() && self.0.push(found)
     }
 
-    /// Returns the links.
+    /// Returns all links, in the order in which they were added.
     pub fn links(&self) -> &[UnsentLink] {
         &self.0
     }

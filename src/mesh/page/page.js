@@ -263,7 +263,7 @@ function showVerdicts() {
   line.className = state !== 'well' ? 'bad' : isWhole && /^all well/.test(said.headline) ? 'well' : '';
   line.textContent = isWhole ? said.headline : `Nothing stands out, but ${unknown.join(' and ')}`;
   document.title = `${verdicts.length ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
-  const by = judges.length ? judges.map(({ node: name }) => name).join(', ') : 'this agent alone, because no judge answers';
+  const by = judges.length ? judges.map(({ node: name }) => name).join(', ') : 'this agent alone: no judge answers';
   const facts = [`${count(nodes, 'node')} judged by ${by}`, ...(isWhole ? unknown : [])];
   if (mesh.at) facts.push(...ofReports());
   put('summary', facts.join('; '));

@@ -70,9 +70,9 @@ fn clock_time(unix_seconds: u64) -> String {
     format!("{:02}:{:02} UTC", unix_seconds % 86_400 / 3_600, unix_seconds % 3_600 / 60)
 }
 
-/// Returns the line for these verdicts, the gravest first, and for what could not be sent. `None` if
-/// there is neither. A fault of the network comes first. An agent that does not answer may just be
-/// one to which nothing could be sent.
+/// Returns the line for these verdicts, the gravest first, and for what could not be sent. `None`
+/// if there is neither. A fault of the network comes first. An agent that does not answer may just
+/// be one to which nothing could be sent.
 pub fn summed_up(verdicts: &[Verdict], unsent: &UnsentProbes) -> Option<Headline> {
     let of_verdicts = match verdicts {
         [] => return unsent.line().map(|text| Headline { state: State::Losses, text }),

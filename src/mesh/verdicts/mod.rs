@@ -11,7 +11,7 @@
 //! - What both networks lose for one reason is one verdict ([`networks`]).
 //! - A cause whose links have answered for long enough is over ([`quiet`]).
 //! - Losses without a cause are reported as such ([`headline`]).
-//! - What could not be sent is neither sent nor lost, and is told with its reason ([`unsent`]).
+//! - What could not be sent is neither sent nor lost, and is named with its reason ([`unsent`]).
 //!
 //! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was
 //! measured of a node that is being removed, and probes that an agent could not answer

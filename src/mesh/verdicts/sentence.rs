@@ -548,7 +548,7 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
     let (name, error) = (matrix.name(node), matrix.error(node));
     let answered = detail.to.probes - detail.to.lost;
     let rest = match (detail.to.probes, answered) {
-        (0, _) => "no agent probes its node".to_owned(),
+        (0, _) => "nothing is measured of its node".to_owned(),
         (probes, 0) => format!("its node answered none of {probes} probes"),
         (probes, _) => format!(
             "its node answers {} of the probes of {} sources",

@@ -218,7 +218,7 @@ fn an_agent_that_does_not_answer_is_no_bad_node_while_its_node_answers() {
     assert_eq!(dead.subjects(), [(Kind::Node, "c".into())]);
     let unknown = full(&["a", "b"], |_, _| 0).missing("x");
     assert_eq!(unknown.subjects(), [(Kind::AgentUnreachable, "x".into())]);
-    assert!(unknown.verdicts()[0].evidence.ends_with("no agent probes its node"));
+    assert!(unknown.verdicts()[0].evidence.ends_with("nothing is measured of its node"));
 }
 
 #[test]

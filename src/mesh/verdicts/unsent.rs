@@ -25,7 +25,7 @@ pub struct Unsent {
     pub node: String,
     /// The network of the addresses that they were to be sent to.
     pub network: Network,
-    /// Their protocols.
+    /// The protocols by which they were to be sent.
     #[serde(deserialize_with = "at_most::<_, PROTOCOLS_MAX, _>")]
     pub protocols: Vec<Protocol>,
     /// Why they could not be sent.

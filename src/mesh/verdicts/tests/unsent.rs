@@ -142,7 +142,7 @@ fn nodes_that_are_leaving_are_no_finding() {
 }
 
 #[test]
-fn both_networks_are_told_apart() {
+fn each_network_has_an_entry_of_its_own() {
     let nodes = mesh(&["a", "b", "c"], |_, to| {
         vec![peer(to, 0), with(unsent(to, "icmp", "prohibited"), "network", json!("node"))]
     });
