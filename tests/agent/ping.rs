@@ -103,7 +103,7 @@ fn a_probe_that_the_kernel_refuses_is_an_error_with_a_reason_and_no_loss() {
     let objects = ping.objects();
     let (errors, summary) = of(&objects, REFUSED);
     for (sequence, error) in errors.iter().enumerate() {
-        assert_eq!((&error["event"], &error["reason"]), (&"send_error".into(), &"not_permitted".into()));
+        assert_eq!((&error["event"], &error["reason"]), (&"send_error".into(), &"prohibited".into()));
         assert_eq!(number(error, "sequence"), sequence as u64);
     }
     assert_eq!(errors.len(), 3);
@@ -156,7 +156,10 @@ fn people_get_a_line_per_probe_and_a_table() {
     for sequence in 0..2 {
         let reply = format!("127.0.0.1  seq {sequence}  ");
         assert!(lines.iter().any(|line| line.starts_with(&reply) && line.ends_with(" stamps)")), "{text}");
-        assert!(lines.contains(&format!("{REFUSED}  seq {sequence}  not sent: not_permitted").as_str()), "{text}");
+        assert!(
+            lines.contains(&format!("{REFUSED}  seq {sequence}  not sent: prohibited, as by a route").as_str()),
+            "{text}"
+        );
     }
     let [.., heads, answered, refused] = &lines[..] else { panic!("{text}") };
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

@@ -11,6 +11,7 @@
 //! | the counts of nftables | [`faults`] | loss and duplicates in a mesh, and their direction in [`udp`] |
 //! | the 5-tuples that nftables saw on a cable | [`fabric`] | the flows that lose |
 //! | the wire's times, by the kernel | [`capture`] | every reported time, in [`accuracy`] and [`accuracy_udp`] |
+//! | the kernel's refusals, by routes and firewalls of the test | what could not be sent, in [`unsent`] |
 //! | the log of an emulated link | [`emulator`], [`oracle`] | the fate and the time of every probe, in [`emulated`] |
 //!
 //! The figures are printed with `-- --nocapture`. `KUBE_CANARY_TEST_SEED=N` uses the random links
@@ -58,4 +59,5 @@ mod stop;
 mod strangers;
 mod traces;
 mod udp;
+mod unsent;
 mod verdicts;

@@ -15,7 +15,7 @@ const PEERS: [(&str, &str); 3] = [("a", "10.0.0.2"), ("b", "10.0.0.3"), ("six", 
 
 fn fate(random: &mut Random, timeout: Nanos) -> Fate {
     if random.chance(8) {
-        return Fate::Refused(SendError::ALL[usize::try_from(random.below(8)).unwrap()]);
+        return Fate::Refused(SendError::ALL[usize::try_from(random.below(10)).unwrap()]);
     }
     let timeout_us = timeout.0 / 1_000;
     let mut fate = Fate::lost();

@@ -22,8 +22,8 @@ fn refused_probes_are_counted_by_reason_and_are_neither_sent_nor_lost() {
         let next = if n % 3 == 0 { None } else { reasons.pop() };
         next.map_or_else(|| if n % 2 == 0 { Fate::reply(100) } else { Fate::lost() }, Fate::Refused)
     });
-    world.run_until_tried(ip(A), 60);
-    world.run_until_tried(ip(B), 60);
+    world.run_until_tried(ip(A), 90);
+    world.run_until_tried(ip(B), 90);
     world.settle();
     let (sent, log) = (world.wire().sent(ip(A)), world.wire().log(ip(A)).to_vec());
     assert_eq!(log.len() - refused, usize::try_from(sent).unwrap(), "every reason was used up");
@@ -56,7 +56,7 @@ fn every_probe_of_a_batch_has_its_own_result() {
     let (mut world, peers) = World::of_many(plan, 30);
     for (i, (_, address)) in (0u64..).zip(&peers) {
         world.wire().script(*address, move |n| match (n + i) % 3 {
-            0 => Fate::Refused(SendError::ALL[usize::try_from(i % 8).unwrap()]),
+            0 => Fate::Refused(SendError::ALL[usize::try_from(i).unwrap() % SendError::ALL.len()]),
             1 => Fate::lost(),
             _ => Fate::reply(10),
         });
@@ -65,7 +65,7 @@ fn every_probe_of_a_batch_has_its_own_result() {
     world.settle();
     for (i, (name, _)) in peers.iter().enumerate() {
         let mut send_errors = [0; SendError::ALL.len()];
-        send_errors[i % 8] = 10;
+        send_errors[i % SendError::ALL.len()] = 10;
         world.expect(name, PeerReading { sent: 20, received: 10, lost: 10, send_errors, ..PeerReading::default() });
     }
 }
