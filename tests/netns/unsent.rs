@@ -1,5 +1,5 @@
-//! Probes that the kernel of the source does not send: without a route, or by a firewall of its own.
-//! They are neither sent nor lost, and `doctor` tells them with their reason.
+//! Probes that the kernel of the source does not send: without a route, or by its own firewall.
+//! They are neither sent nor lost, and `doctor` names them with their reason.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn settled(agents: &[Agent<'_>], is_unsent: impl Fn(&str, &str, &str) -> bool) -
 
 /// Asserts that no probe of these links is sent or lost, and that `doctor` says this line, and no
 /// verdict blames another node.
-fn assert_told(reports: &[Value], is_unsent: impl Fn(&str, &str, &str) -> bool, reason: &str, line: &str) {
+fn assert_named(reports: &[Value], is_unsent: impl Fn(&str, &str, &str) -> bool, reason: &str, line: &str) {
     for ((source, destination, protocol), link) in links(reports) {
         let recent = &link["recent"];
         if is_unsent(&source, &destination, &protocol) {
@@ -81,7 +81,7 @@ fn without_a_route_for_ipv6_each_node_says_so() {
     let is_unsent = |_: &str, _: &str, protocol: &str| protocol.ends_with("v6");
     let reports = settled(&agents, is_unsent);
     let line = "a and 2 more nodes cannot send ICMP, UDP or TCP over IPv6 to 2 of 2 peers: no route";
-    assert_told(&reports, is_unsent, "no_route", line);
+    assert_named(&reports, is_unsent, "no_route", line);
     for agent in &mut agents {
         assert_logged_once(agent, "cannot be sent by ICMP, UDP, TCP over IPv6: no route");
     }
@@ -104,12 +104,12 @@ fn routes_to_one_node_have_the_reason_of_their_kind() {
         let is_unsent = |_: &str, destination: &str, _: &str| destination == "c";
         let reports = settled(&agents[..2], is_unsent);
         let line = format!("a and 1 more node cannot send ICMP, UDP or TCP over IPv4 to c: {words}");
-        assert_told(&reports, is_unsent, reason, &line);
+        assert_named(&reports, is_unsent, reason, &line);
     }
 }
 
 #[test]
-fn a_firewall_of_the_node_itself_is_told_for_each_protocol() {
+fn a_firewall_of_the_node_itself_is_named_for_each_protocol() {
     for (protocol, name, packets) in [
         ("icmp", "ICMP", "icmp type echo-request".to_owned()),
         ("udp", "UDP", format!("udp dport {PORT}")),
@@ -124,7 +124,7 @@ fn a_firewall_of_the_node_itself_is_told_for_each_protocol() {
         let is_unsent = |source: &str, _: &str, of: &str| source == "a" && of == protocol;
         let reports = settled(&agents, is_unsent);
         let line = format!("a cannot send {name} over IPv4 to 2 of 2 peers: not permitted");
-        assert_told(&reports, is_unsent, "not_permitted", &line);
+        assert_named(&reports, is_unsent, "not_permitted", &line);
         assert_logged_once(&mut agents[0], &format!("cannot be sent by {name} over IPv4: not permitted"));
     }
 }
