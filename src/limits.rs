@@ -213,7 +213,7 @@ pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
 /// probe thread, 36 for UDP (a socket for each flow and family, two reflectors, an epoll
 /// descriptor, and one to ask for routes), 8 identity requests, 4 reports of a collection for a
 /// reader and 16 of a judge's, 3 questions to judges and 3 for a reader, a document that is passed
-/// on, 4 of discovery, and for TCP 64 handshakes, 2 listeners and a connection that is being
+/// on, 4 of discovery, and for TCP 64 handshakes, 4 listeners and a connection that is being
 /// accepted. The rest is reserve.
 pub const DESCRIPTORS_RESERVED: usize = 112 + TCP_HANDSHAKES_MAX + 3;
 /// Bytes of request head: hyper's smallest buffer.
@@ -398,7 +398,7 @@ const _: () = assert!(
         + 1
         + 4
         + TCP_HANDSHAKES_MAX
-        + 3
+        + 5
         <= DESCRIPTORS_RESERVED
 );
 const _: () = assert!(TCP_INTERVAL.as_nanos() <= INTERVAL_MAX.as_nanos());
