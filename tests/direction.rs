@@ -112,6 +112,7 @@ const STAGES: [(&str, &[&str]); 14] = [
             "config::Agents",
             "config::AgentUrl",
             "config::Host",
+            "discovery::dns::ResolveError",
             "fleet",
             "doctor",
             "mesh",

@@ -1,12 +1,12 @@
 //! Which agents are asked: `--url`, or `--service` with `--namespace` and `--port`. Every command
-//! that asks agents uses it.
+//! that asks agents uses it. In a pod, the agent beside the command is asked first.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::UsageError;
 use super::run::{name, number_between};
 use super::typed::Typed;
+use super::{Env, UsageError};
 use crate::discovery::dns;
 use crate::limits::AGENTS_MAX;
 
@@ -26,6 +26,9 @@ pub enum Agents {
         name: String,
         /// The HTTP port of every agent.
         port: u16,
+        /// The agent in the pod of the command. It is asked first, and needs no DNS. `None` outside
+        /// of a pod, or if a flag says which agents are asked.
+        own: Option<AgentUrl>,
     },
 }
 
@@ -48,7 +51,15 @@ pub enum Host {
 }
 
 impl Agents {
-    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+    /// Returns the agent beside the command, if it is asked first.
+    pub const fn own(&self) -> Option<&AgentUrl> {
+        match self {
+            Self::Service { own, .. } => own.as_ref(),
+            Self::Urls(_) => None,
+        }
+    }
+
+    pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
         let mut urls: Vec<AgentUrl> = Vec::new();
         for (flag, text) in typed.texts("url") {
             // A variable may contain several URLs, separated by commas. Our URLs contain no comma.
@@ -73,7 +84,9 @@ impl Agents {
             let full = namespace.map_or_else(|| service.clone(), |namespace| format!("{service}.{namespace}.svc"));
             dns::check_name(&full).map_err(|error| UsageError(format!("--service: {error}")))?;
             let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
-            return Ok(Self::Service { name: full, port });
+            let is_chosen = typed.first_typed(&["service", "namespace", "port"]).is_some();
+            let own = env("KUBERNETES_SERVICE_HOST").filter(|_| !is_chosen).map(|_| AgentUrl::own(env));
+            return Ok(Self::Service { name: full, port, own });
         }
         match typed.first_typed(&["service", "namespace", "port"]) {
             Some(flag) => Err(UsageError(format!("--{flag} goes with --service, and --url is given"))),
@@ -83,6 +96,17 @@ impl Agents {
 }
 
 impl AgentUrl {
+    /// Returns the URL of the agent beside the command: that of `--listen`, as far as the
+    /// environment says it.
+    pub(super) fn own(env: Env<'_>) -> Self {
+        let listen = env("KUBE_CANARY_LISTEN").and_then(|text| text.parse::<SocketAddr>().ok());
+        let host = match listen.map(|listen| listen.ip()).filter(|address| !address.is_unspecified()) {
+            Some(address) => address,
+            None => Ipv4Addr::LOCALHOST.into(),
+        };
+        Self { host: Host::Address(host), port: listen.map_or(PORT, |listen| listen.port()) }
+    }
+
     /// Reads `HOST[:PORT]`, with or without `http://` before it and a slash at the end.
     fn parse(text: &str) -> Result<Self, String> {
         let accepted = || ACCEPTED.to_owned();
@@ -149,6 +173,21 @@ impl fmt::Display for AgentUrl {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_agent_is_at_the_address_that_it_listens_on() {
+        for (listen, url) in [
+            (None, "http://127.0.0.1:9877"),
+            (Some("[::]:80"), "http://127.0.0.1:80"),
+            (Some("0.0.0.0:9878"), "http://127.0.0.1:9878"),
+            (Some("10.0.0.7:9878"), "http://10.0.0.7:9878"),
+            (Some("[fd00::7]:9878"), "http://[fd00::7]:9878"),
+            (Some("nonsense"), "http://127.0.0.1:9877"),
+        ] {
+            let env = |name: &str| listen.filter(|_| name == "KUBE_CANARY_LISTEN").map(str::to_owned);
+            assert_eq!(AgentUrl::own(&env).to_string(), url);
+        }
+    }
 
     #[test]
     fn a_url_is_a_host_and_a_port_and_is_shown_with_both() {

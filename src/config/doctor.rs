@@ -8,7 +8,7 @@ use super::agents::Agents;
 use super::fleet;
 use super::run::domains_file;
 use super::typed::Typed;
-use super::{UsageError, colours};
+use super::{Env, UsageError, colours};
 use crate::sys::terminal::Colours;
 
 /// The first line that `doctor --help` shows.
@@ -17,6 +17,7 @@ pub const ABOUT: &str = "Which node, link, zone or domain is bad, as the agents 
 pub const AFTER: &str = "
 The agents of --url, or of the headless Service, are asked one after the other for what the judges of the mesh agree on, until
 one answers: any agent answers for all. If none knows of judges, reports are collected and judged here, as with --collect.
+In a pod, the agent beside the command is asked first, so that it works without DNS. Its list says which others there are.
 With --collect, each --url is asked for its whole mesh (/api/v1/mesh): one agent is enough, and several see past each other's
 blind spots. Without --url, every agent of the Service is asked for what it measures itself.
 With --rows, nothing is asked: the file has the reports, of up to 50000 nodes. With --watch, it is read again each time.
@@ -86,7 +87,7 @@ impl fmt::Display for RowsFile {
 }
 
 impl DoctorSettings {
-    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+    pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
         let watch = fleet::watch(typed, INTERVAL)?;
         if typed.switch("history")
             && let Some(flag) =
@@ -99,12 +100,12 @@ impl DoctorSettings {
                 return Err(UsageError("--rows -: expected a file, because --watch reads it again each time".into()));
             }
             Some(file) => Shows::Now(Verdicts::Read(file)),
-            None if typed.switch("history") => Shows::Past(Agents::resolve(typed)?),
+            None if typed.switch("history") => Shows::Past(Agents::resolve(typed, env)?),
             // Judges have the domains of their own file.
             None if typed.switch("collect") || typed.first_typed(&["domains-file"]).is_some() => {
-                Shows::Now(Verdicts::Collected(Agents::resolve(typed)?))
+                Shows::Now(Verdicts::Collected(Agents::resolve(typed, env)?))
             }
-            None => Shows::Now(Verdicts::Agreed(Agents::resolve(typed)?)),
+            None => Shows::Now(Verdicts::Agreed(Agents::resolve(typed, env)?)),
         };
         Ok(Self {
             shows,
@@ -139,7 +140,7 @@ impl RowsFile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Command, parse};
+    use super::super::{Command, FleetSettings, parse};
     use super::*;
 
     fn settings(line: &str) -> Result<DoctorSettings, UsageError> {
@@ -158,12 +159,42 @@ mod tests {
         );
         let service = settings("doctor --namespace n").unwrap();
         let name = "kube-canary.n.svc".to_owned();
-        let shows = Shows::Now(Verdicts::Agreed(Agents::Service { name, port: 9_877 }));
+        let shows = Shows::Now(Verdicts::Agreed(Agents::Service { name, port: 9_877, own: None }));
         let colours = Colours::Auto;
         let expected =
             DoctorSettings { shows, domains_file: None, json: false, watch: None, until_eof: false, colours };
         assert_eq!(service, expected);
         assert!(settings("doctor --url https://a").unwrap_err().0.contains("http://"));
+    }
+
+    #[test]
+    fn in_a_pod_the_agent_beside_is_asked_first_unless_flags_choose() {
+        let own = |line: &str, in_pod: bool| {
+            let env = |name: &str| match name {
+                "KUBERNETES_SERVICE_HOST" if in_pod => Some("10.96.0.1".to_owned()),
+                // As the manifest sets them in each pod.
+                "POD_NAMESPACE" | "KUBE_CANARY_SERVICE" => Some("canary".to_owned()),
+                _ => None,
+            };
+            match parse(line.split_whitespace().map(Into::into).collect(), &env).unwrap() {
+                Command::Doctor(DoctorSettings {
+                    shows: Shows::Now(Verdicts::Agreed(Agents::Service { own, .. })),
+                    ..
+                })
+                | Command::Fleet(FleetSettings { agents: Agents::Service { own, .. }, .. }) => own.is_some(),
+                _ => false,
+            }
+        };
+        assert!(own("doctor", true) && own("fleet --json", true));
+        for (line, in_pod) in [
+            ("doctor", false),
+            ("doctor --service s", true),
+            ("fleet -n other", true),
+            ("doctor --port 80", true),
+            ("fleet --url http://a", true),
+        ] {
+            assert!(!own(line, in_pod), "{line}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::agents::Agents;
 use super::run::duration_between;
 use super::typed::Typed;
-use super::{UsageError, colours};
+use super::{Env, UsageError, colours};
 use crate::limits::{INTERVAL_MAX, WATCH_INTERVAL_MIN};
 use crate::sys::terminal::Colours;
 
@@ -13,8 +13,9 @@ use crate::sys::terminal::Colours;
 pub const ABOUT: &str = "What every agent costs and measures: a row per node.";
 /// The text that `fleet --help` shows below the flags.
 pub const AFTER: &str = "
-Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it; in a pod of ours that needs
-no flag. An agent that does not answer is listed below the table, with its error.
+Without --url: every address of the headless Service, as the servers of /etc/resolv.conf know it. In a pod: the agent beside
+the command and those of its list, which needs no DNS; the Service's as well if the list is a part of the mesh. An agent
+that does not answer is listed below the table, with its error.
 
 RSS KB is the agent's own resident memory. Of the last 30 to 60 seconds are LOSS, that of all its probes, LAG P99, how late
 it sends itself, and WORST PEER, the one with the highest loss, then the longest p99. PEERS are its links and the other
@@ -129,14 +130,14 @@ impl Column {
 }
 
 impl FleetSettings {
-    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+    pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
         let only_allocator = |text: &str| if text == "allocator" { Ok(()) } else { Err("allocator".to_owned()) };
         let by_allocator = typed.value("group-by", only_allocator)?.is_some();
         if by_allocator && typed.switch("sort") {
             return Err(UsageError("--sort is of rows per node, and --group-by is given".into()));
         }
         Ok(Self {
-            agents: Agents::resolve(typed)?,
+            agents: Agents::resolve(typed, env)?,
             sort: typed.value("sort", Column::parse)?.unwrap_or(Column::Rss),
             by_allocator,
             form: Form::resolve(typed)?,
@@ -174,7 +175,7 @@ mod tests {
     }
 
     fn service(name: &str, port: u16) -> Agents {
-        Agents::Service { name: name.into(), port }
+        Agents::Service { name: name.into(), port, own: None }
     }
 
     #[test]

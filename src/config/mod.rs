@@ -132,7 +132,7 @@ pub static COMMANDS: [Manual; 9] = [
         about: fleet::ABOUT,
         flags: flags::FLEET,
         after: fleet::AFTER,
-        resolve: |typed, _| FleetSettings::resolve(typed).map(Command::Fleet),
+        resolve: |typed, env| FleetSettings::resolve(typed, env).map(Command::Fleet),
     },
     Manual {
         name: "doctor",
@@ -140,7 +140,7 @@ pub static COMMANDS: [Manual; 9] = [
         about: doctor::ABOUT,
         flags: flags::DOCTOR,
         after: doctor::AFTER,
-        resolve: |typed, _| DoctorSettings::resolve(typed).map(Command::Doctor),
+        resolve: |typed, env| DoctorSettings::resolve(typed, env).map(Command::Doctor),
     },
     Manual {
         name: "footprint",

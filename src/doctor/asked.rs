@@ -10,7 +10,7 @@ use super::lines::MeshLines;
 use super::output::{Examination, Unanswered};
 use super::reading::Reading;
 use crate::config::{AgentUrl, Agents, Host};
-use crate::fleet::ask::{self, Answer, AskError, foreign, within};
+use crate::fleet::ask::{self, Answer, AskError, Targets, foreign, within};
 use crate::http::client::GetError;
 use crate::limits::{MESH_DOCUMENT_BYTES_MAX, REPORT_BYTES_MAX};
 use crate::mesh::domains::Domains;
@@ -29,9 +29,11 @@ const BUSY_PAUSE: Duration = Duration::from_secs(1);
 /// [`DoctorError::Silent`]: none has answered.
 pub async fn examine(
     agents: &Agents,
-    agent_urls: &[AgentUrl],
+    targets: Targets,
     domains: Option<Arc<Domains>>,
 ) -> Result<Examination, DoctorError> {
+    let Targets { urls, unresolved } = targets;
+    let agent_urls = &urls[..];
     let mut reading = Reading::default();
     let mut failed: Vec<(usize, AskError)> = Vec::new();
     match agents {
@@ -57,10 +59,9 @@ pub async fn examine(
             }
         }
     }
-    let unanswered = failed
-        .iter()
-        .map(|(at, error)| Unanswered { url: agent_urls[*at].to_string(), error: error.to_string() })
-        .collect();
+    let failed =
+        failed.iter().map(|(at, error)| Unanswered { url: agent_urls[*at].to_string(), error: error.to_string() });
+    let unanswered = unresolved.map(Unanswered::dns).into_iter().chain(failed).collect();
     let examination = Examination::judged(reading.with_domains(domains)).with_unanswered(unanswered);
     if examination.rows() == 0 { Err(DoctorError::Silent(examination.unanswered)) } else { Ok(examination) }
 }

@@ -38,28 +38,35 @@ struct History {
 /// # Errors
 /// [`DoctorError`]: no agent could be asked, or none has answered.
 pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Outcome, DoctorError> {
-    let urls = ask::targets(agents).await.map_err(FleetError::from)?;
     let mut unanswered = Vec::new();
-    for url in urls {
-        match within(AGENT_TIME, of_agent(&url)).await {
-            Ok(history) => {
-                let text = if json { json_line(&history) } else { history.text(terminal) };
-                console::print(text).map_err(system("write to standard output"))?;
-                return Ok(Outcome::Well);
-            }
-            Err(error) => {
-                let error = match error {
-                    AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE)) => {
-                        "no judge answers it, and only judges keep the past".to_owned()
-                    }
-                    error => error.to_string(),
-                };
-                console::print_error(format_args!("{url}: {error}"));
-                unanswered.push(Unanswered { url: url.to_string(), error });
-            }
-        }
+    // The agent beside this command is asked before any name is resolved.
+    let own = agents.own();
+    let mut history = first(own.cloned().as_slice(), &mut unanswered).await;
+    if history.is_none() {
+        let mut urls = ask::targets(agents).await.map_err(FleetError::from)?.urls;
+        urls.retain(|url| Some(url) != own);
+        history = first(&urls, &mut unanswered).await;
     }
-    Err(DoctorError::Silent(unanswered))
+    let Some(history) = history else { return Err(DoctorError::Silent(unanswered)) };
+    let text = if json { json_line(&history) } else { history.text(terminal) };
+    console::print(text).map_err(system("write to standard output"))?;
+    Ok(Outcome::Well)
+}
+
+/// Asks these agents one after the other, until one answers.
+async fn first(agents: &[AgentUrl], unanswered: &mut Vec<Unanswered>) -> Option<History> {
+    for url in agents {
+        let error = match within(AGENT_TIME, of_agent(url)).await {
+            Ok(history) => return Some(history),
+            Err(AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE))) => {
+                "no judge answers it, and only judges keep the past".to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        console::print_error(format_args!("{url}: {error}"));
+        unanswered.push(Unanswered { url: url.to_string(), error });
+    }
+    None
 }
 
 async fn of_agent(agent: &AgentUrl) -> Result<History, AskError> {

@@ -21,8 +21,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::output::{Unanswered, count, joined};
 use super::reading::Reading;
 use super::traces::OfVerdict;
-use crate::config::AgentUrl;
-use crate::fleet::ask::{self, Answer, AskError, foreign};
+use crate::config::{AgentUrl, Agents};
+use crate::fleet::ask::{self, Answer, AskError, Targets, foreign};
 use crate::http::client::GetError;
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
 use crate::mesh::JUDGES;
@@ -158,10 +158,28 @@ async fn of_agent(agent: &AgentUrl) -> Result<Document, AskError> {
 }
 
 impl Agreed {
+    /// Does the same as [`Agreed::with_traces`] with the agents to ask now. If a name cannot be
+    /// resolved, it has those of the agents that are known without it.
+    pub async fn with_traces_of(mut self, agents: &Agents) -> Self {
+        if !self.may_have_traces() {
+            return self;
+        }
+        let Targets { urls, unresolved } = ask::targets(agents).await.unwrap_or_else(|error| {
+            let urls = agents.own().into_iter().cloned().collect();
+            Targets { urls, unresolved: Some(error) }
+        });
+        self.unanswered.extend(unresolved.map(Unanswered::dns));
+        self.with_traces(&urls).await
+    }
+
+    fn may_have_traces(&self) -> bool {
+        self.verdicts.iter().any(|verdict| verdict.is_loss)
+    }
+
     /// Asks these agents for their traces, if they are few, and if a verdict may have any. Agents
     /// that do not answer in time are left out.
     pub async fn with_traces(mut self, agents: &[AgentUrl]) -> Self {
-        if !self.verdicts.iter().any(|verdict| verdict.is_loss) {
+        if !self.may_have_traces() {
             return self;
         }
         let (agents, mut reading) = (if agents.len() > TRACING_MAX { &[] } else { agents }, Reading::default());

@@ -2,8 +2,9 @@
 //! function as theirs.
 //!
 //! ```text
-//!             /api/v1/verdicts of the first that knows of judges,
-//!             and /api/v1/peers of a few, for their traces ───────────────► output
+//!             /api/v1/verdicts of the agent in this pod, or else of the
+//!             first that knows of judges, and /api/v1/peers of a few,
+//!             for their traces ───────────────────────────────────────────► output
 //!     if none knows of judges, and with --collect:
 //! --url:      /api/v1/mesh of each, one after the other ─┐
 //! --service:  /api/v1/peers of each, a few at once ──────┼─► matrix ─► verdicts ─► output
@@ -126,15 +127,21 @@ async fn examine(verdicts: &Verdicts, domains: Option<&DomainsFile>) -> Result<E
     let domains = || domains.map(|domains| domains.current(warn));
     match verdicts {
         Verdicts::Agreed(agents) => {
-            let urls = ask::targets(agents).await.map_err(FleetError::from)?;
-            match judges::agreed(&urls).await {
-                Some(agreed) => Ok(Examination::agreed(agreed.with_traces(&urls).await)),
-                None => Ok(asked::examine(agents, &urls, domains()).await?.instead_of_judges()),
+            // The agent beside this command answers for all, also if DNS does not.
+            if let Some(own) = agents.own()
+                && let Some(agreed) = judges::agreed(std::slice::from_ref(own)).await
+            {
+                return Ok(Examination::agreed(agreed.with_traces_of(agents).await));
+            }
+            let targets = ask::targets(agents).await.map_err(FleetError::from)?;
+            match judges::agreed(&targets.urls).await {
+                Some(agreed) => Ok(Examination::agreed(agreed.with_traces(&targets.urls).await)),
+                None => Ok(asked::examine(agents, targets, domains()).await?.instead_of_judges()),
             }
         }
         Verdicts::Collected(agents) => {
-            let urls = ask::targets(agents).await.map_err(FleetError::from)?;
-            asked::examine(agents, &urls, domains()).await
+            let targets = ask::targets(agents).await.map_err(FleetError::from)?;
+            asked::examine(agents, targets, domains()).await
         }
         Verdicts::Read(file) => Ok(file::examine(file, domains())?),
     }

@@ -8,6 +8,7 @@ use super::Outcome;
 use super::judges::{Agreed, Judge, Judged};
 use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
 use super::traces::{OfVerdict, Traced};
+use crate::discovery::dns::ResolveError;
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
 use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, State, UnsentProbes, Verdict};
@@ -85,10 +86,18 @@ struct JudgedHere {
 /// An agent that was asked and gave no valid answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unanswered {
-    /// The URL that was requested.
+    /// The URL that was requested, or `DNS`.
     pub url: String,
     /// The reason why there is no answer.
     pub error: String,
+}
+
+impl Unanswered {
+    /// Returns the entry for a Service that could not be resolved, so that some of its agents were
+    /// not asked.
+    pub fn dns(error: ResolveError) -> Self {
+        Self { url: "DNS".into(), error: error.to_string() }
+    }
 }
 
 /// A part of a file that is no report.

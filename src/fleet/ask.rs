@@ -1,5 +1,6 @@
 //! Requests to agents: which agents, over which connection, and how many at once.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::discovery::dns::{self, AddressFamily, ResolveError, Servers};
 use crate::http::client::{GetError, Link};
 use crate::http::lines::Lines;
 use crate::limits::{AGENTS_MAX, REPORT_BYTES_MAX};
-use crate::report;
+use crate::report::{self, Network, Peer, Report};
 use crate::sys::console;
 
 /// Agents that are asked at once. Each report stays in memory until it is read: 1.3 MB for one
@@ -43,15 +44,35 @@ pub enum AskError {
     },
 }
 
-/// Returns the agents to ask now: the pods of a Service change.
+/// The agents to ask now.
+#[derive(Debug)]
+pub struct Targets {
+    /// Their URLs. In a pod, the first is the agent beside the command.
+    pub urls: Vec<AgentUrl>,
+    /// Why the Service could not be resolved, if the list of the agent beside the command is a part
+    /// of the mesh. The other members are not asked.
+    pub unresolved: Option<ResolveError>,
+}
+
+/// Returns the agents to ask now: the pods of a Service change. If the agent beside the command
+/// knows all members, no name is resolved.
 ///
 /// # Errors
 /// [`ResolveError`] of a Service. The name in a URL is resolved only when it is asked.
-pub async fn targets(agents: &Agents) -> Result<Vec<AgentUrl>, ResolveError> {
-    match agents {
-        Agents::Urls(urls) => Ok(urls.clone()),
-        Agents::Service { name, port } => {
-            let mut addresses = dns::service_addresses(&Servers::System, name).await?;
+pub async fn targets(agents: &Agents) -> Result<Targets, ResolveError> {
+    let (name, port, own) = match agents {
+        Agents::Urls(urls) => return Ok(Targets { urls: urls.clone(), unresolved: None }),
+        Agents::Service { name, port, own } => (name, *port, own.as_ref()),
+    };
+    let listed = match own {
+        Some(own) => Listed::of(own).await,
+        None => None,
+    };
+    if let Some(Listed { urls, is_whole: true }) = listed {
+        return Ok(Targets { urls, unresolved: None });
+    }
+    match (dns::service_addresses(&Servers::System, name).await, listed) {
+        (Ok(mut addresses), _) => {
             if addresses.len() > AGENTS_MAX {
                 console::print_error(format_args!(
                     "{name}: {} addresses, of which {AGENTS_MAX} are asked",
@@ -59,8 +80,45 @@ pub async fn targets(agents: &Agents) -> Result<Vec<AgentUrl>, ResolveError> {
                 ));
                 addresses.truncate(AGENTS_MAX);
             }
-            Ok(addresses.into_iter().map(|a| AgentUrl { host: Host::Address(a), port: *port }).collect())
+            let urls = addresses.into_iter().map(|a| AgentUrl { host: Host::Address(a), port }).collect();
+            Ok(Targets { urls, unresolved: None })
         }
+        (Err(error), Some(Listed { urls, .. })) => Ok(Targets { urls, unresolved: Some(error) }),
+        (Err(error), None) => Err(error),
+    }
+}
+
+/// The agents that the agent beside the command lists, and itself.
+struct Listed {
+    urls: Vec<AgentUrl>,
+    /// Whether these are all members of the mesh.
+    is_whole: bool,
+}
+
+impl Listed {
+    /// Asks the agent beside the command. `None` if none answers there, or if it has no list yet.
+    async fn of(own: &AgentUrl) -> Option<Self> {
+        let text = report(own).await.ok()?;
+        let report: Report<'_> = serde_json::from_slice(&text).ok()?;
+        Some(Self::from_report(own, &report)).filter(|listed| listed.urls.len() > 1 || listed.is_whole)
+    }
+
+    /// Each node is listed once for each family and protocol: its first address in the pods'
+    /// network counts.
+    fn from_report(own: &AgentUrl, report: &Report<'_>) -> Self {
+        let mut nodes = HashSet::new();
+        let is_asked = |peer: &&Peer<'_>| peer.network == Network::Pod && peer.state.is_evidence();
+        let mut urls = vec![own.clone()];
+        for peer in report.peers.iter().filter(is_asked) {
+            if let Some(address) = peer.address
+                && urls.len() < AGENTS_MAX
+                && nodes.insert(peer.node.as_ref())
+            {
+                urls.push(AgentUrl { host: Host::Address(address), port: own.port });
+            }
+        }
+        let members = report.source.members.filter(|members| *members > 0);
+        Self { is_whole: members.is_some_and(|members| members <= urls.len() as u64), urls }
     }
 }
 
@@ -187,6 +245,68 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    #[test]
+    fn each_listed_node_is_asked_once_and_a_list_of_fewer_than_all_members_is_a_part() {
+        let peer = |node: &str, address: &str, rest: &str| {
+            format!(r#"{{"node":"{node}","network":"pod","protocol":"icmp","address":"{address}"{rest}}}"#)
+        };
+        let peers = [
+            peer("b", "10.0.0.2", ""),
+            peer("b", "fd00::2", r#","protocol":"icmpv6""#).replacen(r#""protocol":"icmp","#, "", 1),
+            peer("c", "fd00::3", ""),
+            peer("gone", "10.0.0.4", r#","state":"left""#),
+            peer("c", "192.168.0.3", "").replace("pod", "node"),
+        ];
+        let own = AgentUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port: 80 };
+        let listed = |members: &str| {
+            let text = format!(r#"{{"source":{{"node":"a"{members}}},"peers":[{}]}}"#, peers.join(","));
+            let listed = Listed::from_report(&own, &serde_json::from_str(&text).unwrap());
+            (listed.urls.iter().map(ToString::to_string).collect::<Vec<_>>(), listed.is_whole)
+        };
+        let (urls, is_whole) = listed(r#","members":3"#);
+        assert_eq!(urls, ["http://127.0.0.1:80", "http://10.0.0.2:80", "http://[fd00::3]:80"]);
+        assert!(is_whole);
+        for members in [r#","members":4"#, r#","members":0"#, ""] {
+            assert!(!listed(members).1, "{members}");
+        }
+    }
+
+    /// Returns the result of `targets` beside an agent with this report. The Service has no DNS
+    /// name, so it cannot be resolved.
+    async fn targets_beside(report: &str) -> Result<Targets, ResolveError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = Some(AgentUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port });
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let answer = format!("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{report}");
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let agents = Agents::Service { name: "no..name".into(), port, own };
+        tokio::join!(targets(&agents), server).0
+    }
+
+    #[tokio::test]
+    async fn an_agent_beside_the_command_that_knows_all_members_needs_no_dns() {
+        let report = |members: u32| {
+            format!(
+                r#"{{"source":{{"node":"a","members":{members}}},"peers":[{{"node":"b","address":"10.0.0.2"}},
+                {{"node":"c","address":"10.0.0.3"}}]}}"#
+            )
+        };
+        let whole = targets_beside(&report(3)).await.unwrap();
+        assert!(whole.urls.len() == 3 && whole.unresolved.is_none(), "{whole:?}");
+        let part = targets_beside(&report(300)).await.unwrap();
+        assert!(part.urls.len() == 3 && matches!(part.unresolved, Some(ResolveError::Name(..))), "{part:?}");
+        for another in ["<html>", r#"{"source":{"node":"a"},"peers":[]}"#] {
+            assert!(targets_beside(another).await.is_err(), "{another}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_few_agents_are_asked_at_once_and_each_answer_has_the_index_of_its_agent() {

@@ -25,6 +25,7 @@ use crate::discovery::dns::ResolveError;
 use crate::sys::console::{self, json_line, printable};
 use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::Terminal;
+use ask::Targets;
 use summary::NodeSummary;
 
 /// The reason why there is nothing to show.
@@ -116,9 +117,13 @@ async fn again(settings: &FleetSettings, interval: std::time::Duration) -> Resul
 
 /// Returns the summaries of all nodes, sorted.
 async fn look(settings: &FleetSettings) -> Result<Vec<NodeSummary>, FleetError> {
-    let agents = ask::targets(&settings.agents).await?;
-    let mut nodes = vec![NodeSummary::default(); agents.len()];
-    ask::each(&agents, summary::ask, |index, node| nodes[index] = node).await;
+    let Targets { urls, unresolved } = ask::targets(&settings.agents).await?;
+    if let Some(error) = unresolved {
+        let error = error.to_string();
+        console::print_error(format_args!("DNS: {}; asked are those that the agent here lists", printable(&error)));
+    }
+    let mut nodes = vec![NodeSummary::default(); urls.len()];
+    ask::each(&urls, summary::ask, |index, node| nodes[index] = node).await;
     nodes::sort(&mut nodes, settings.sort);
     Ok(nodes)
 }

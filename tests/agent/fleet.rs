@@ -71,6 +71,32 @@ fn row<'a>(rows: &'a Value, node: &str) -> &'a Value {
     rows.iter().find(|row| row["node"] == node).unwrap_or_else(|| panic!("{node}: {rows:?}"))
 }
 
+/// Runs a command as in a pod of this agent, whose Service has no name.
+pub fn in_pod(agent: &Agent, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = unique(directory(), "out");
+    let mut command = Command::new(PLAIN);
+    command.args(arguments).stdout(File::create(&output).expect("our directory is writable"));
+    command.env("KUBERNETES_SERVICE_HOST", "10.96.0.1").env("POD_NAMESPACE", "nowhere");
+    command.env("KUBE_CANARY_LISTEN", agent.http.to_string());
+    let mut run = Run { process: Process::start(&mut command, directory()), output };
+    let code = run.process.end().code();
+    (code, run.text(), run.process.log())
+}
+
+#[test]
+fn in_a_pod_the_agents_are_those_that_the_one_beside_lists() {
+    let one = agent("one");
+    let (_, text, log) = in_pod(&one, &["fleet", "--json", "--sort", "node"]);
+    let rows: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{log}"));
+    assert_eq!(rows.as_array().map(Vec::len), Some(3), "{text}");
+    assert_eq!(row(&rows, "one")["url"].as_str(), Some(url(&one).as_str()), "{text}");
+    for command in [&["doctor", "--collect", "--json"][..], &["doctor", "--json"]] {
+        let (_, text, log) = in_pod(&one, command);
+        let judged: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{log}"));
+        assert!(judged["rows"].as_u64() >= Some(1), "{text}");
+    }
+}
+
 #[test]
 fn each_agent_is_an_object_with_the_values_of_its_metrics() {
     let (one, two) = (agent("one"), agent("two"));
