@@ -134,6 +134,7 @@ const STAGES: [(&str, &[&str]); 14] = [
             "config::UdpPing",
             "config::Host",
             "discovery::dns",
+            "fleet::ask",
             "peers",
             "prober",
             "ping",

@@ -116,7 +116,7 @@ pub static COMMANDS: [Manual; 9] = [
         about: ping::ABOUT,
         flags: flags::PING,
         after: ping::AFTER,
-        resolve: |typed, _| PingSettings::resolve(typed).map(Command::Ping),
+        resolve: |typed, env| PingSettings::resolve(typed, env).map(Command::Ping),
     },
     Manual {
         name: "demo",

@@ -1,12 +1,13 @@
 //! The settings of `kube-canary ping`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
-use super::agents::{Host, has_numeric_end};
+use super::agents::{AgentUrl, Host, has_numeric_end};
 use super::run::{Probing, number_between};
 use super::typed::Typed;
-use super::{UsageError, colours};
+use super::{Env, UsageError, colours};
+use crate::discovery::address::of_a_host;
 use crate::discovery::dns::{self, AddressFamily};
 use crate::limits::{FLOWS_MAX, PING_COUNT_MAX, PING_TARGETS_MAX};
 use crate::sys::terminal::Colours;
@@ -16,8 +17,9 @@ use crate::units::parse_duration;
 pub const ABOUT: &str = "Probes targets with the agent's prober, and prints a line per probe and a summary.";
 /// The text that `ping --help` shows below the flags.
 pub const AFTER: &str = "
-A TARGET is an IPv4 or IPv6 address, or a name of /etc/hosts, or a name that the servers of /etc/resolv.conf resolve. Of a
-name, the first IPv4 address is probed, or the first IPv6 address if it has no IPv4 address.
+A TARGET is an IPv4 or IPv6 address, or a name of /etc/hosts, or a node that the agent beside the command lists, whose pod
+is probed, or a name that the servers of /etc/resolv.conf resolve. Of a name, the first IPv4 address is probed, or the first
+IPv6 address if it has no IPv4 address.
 
 A DURATION without a unit is in seconds, as for ping(8): -i 0.2 is --interval 200ms.
 
@@ -65,6 +67,8 @@ impl UdpPing {
 pub struct PingSettings {
     /// The targets, each once, and at least one. The text is its name in the output.
     pub targets: Vec<(String, Host)>,
+    /// The agent on this machine, or in this pod. It knows the names of nodes.
+    pub own: AgentUrl,
     /// Probes per target. None means until a signal.
     pub count: Option<u64>,
     /// Time between two probes of a target.
@@ -88,7 +92,7 @@ pub struct PingSettings {
 }
 
 impl PingSettings {
-    pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
+    pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
         let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed, duration)?;
         let family = family(typed)?;
         let given = typed.positional();
@@ -110,6 +114,7 @@ impl PingSettings {
         }
         Ok(Self {
             targets,
+            own: AgentUrl::own(env),
             count: typed.value("count", number_between(1, PING_COUNT_MAX))?,
             interval,
             timeout,
@@ -140,13 +145,15 @@ fn family(typed: &Typed) -> Result<AddressFamily, UsageError> {
 }
 
 fn target(text: &str, family: AddressFamily) -> Result<Host, String> {
-    if let Ok(address) = text.parse::<IpAddr>() {
+    if let Ok(typed) = text.parse::<IpAddr>() {
+        let address = of_a_host(typed).map_err(|reason| format!("the address of one host: {reason}"))?;
         if !family.accepts(address) {
             return Err(format!("an {family} address or a name, because of the flag for {family}"));
         }
-        let broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
-        let usable = !address.is_unspecified() && !address.is_multicast() && !broadcast;
-        return if usable { Ok(Host::Address(address)) } else { Err("the address of one host".into()) };
+        return Ok(Host::Address(address));
+    }
+    if text.split_once('%').is_some_and(|(address, _)| address.parse::<Ipv6Addr>().is_ok()) {
+        return Err("an address without an interface: link-local addresses are not probed".into());
     }
     match dns::check_name(text) {
         Ok(()) if !has_numeric_end(text) => Ok(Host::Name(text.to_owned())),
@@ -185,6 +192,12 @@ mod tests {
     }
 
     #[test]
+    fn an_ipv4_mapped_address_is_probed_by_ipv4() {
+        let target = Host::Address([10, 0, 0, 7].into());
+        assert_eq!(settings("ping ::ffff:10.0.0.7").unwrap().targets, [("::ffff:10.0.0.7".to_owned(), target)]);
+    }
+
+    #[test]
     fn the_letters_of_ping_are_accepted_with_seconds_and_in_bundles() {
         let letters = settings("ping -c5 -i 0.2 -W2 -s 100 -q4 a").unwrap();
         let words =
@@ -214,7 +227,9 @@ mod tests {
             ("ping 0.0.0.0", ["TARGET", "0.0.0.0", "one host"]),
             ("ping 255.255.255.255", ["TARGET", "255.255.255.255", "one host"]),
             ("ping 224.0.0.1", ["TARGET", "224.0.0.1", "one host"]),
-            ("ping fe80::1%eth0", ["TARGET", "fe80::1%eth0", "name"]),
+            ("ping fe80::1%eth0", ["TARGET", "fe80::1%eth0", "without an interface: link-local"]),
+            ("ping fe80::1", ["TARGET", "fe80::1", "link-local, which needs an interface"]),
+            ("ping -6 ::ffff:10.0.0.7", ["TARGET", "::ffff:10.0.0.7", "IPv6 address or a name"]),
             ("ping a a", ["TARGET", "\"a\"", "once"]),
             ("ping a --count 0", ["--count", "\"0\"", "1 to"]),
             ("ping a --interval soon", ["--interval", "\"soon\"", "500ms"]),

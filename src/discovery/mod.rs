@@ -7,7 +7,7 @@
 //! The trap that this stage avoids: an error is never an empty list. A source that fails logs the
 //! failure and sends nothing. The last good list stays in force, and its age is exported.
 
-mod address;
+pub mod address;
 pub mod dns;
 mod hash;
 mod holder;

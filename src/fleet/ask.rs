@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -24,6 +24,8 @@ const AGENTS_AT_ONCE: usize = 8;
 /// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
 /// in about 50 ms.
 pub const AGENT_TIME: Duration = Duration::from_secs(10);
+/// Timeout of the agent beside the command, if it may not be there.
+const OWN_TIME: Duration = Duration::from_secs(1);
 
 /// The reason why an agent has given no report.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +88,26 @@ pub async fn targets(agents: &Agents) -> Result<Targets, ResolveError> {
         (Err(error), Some(Listed { urls, .. })) => Ok(Targets { urls, unresolved: Some(error) }),
         (Err(error), None) => Err(error),
     }
+}
+
+/// Returns the addresses of a node's pod in the pods' network, as the agent beside the command
+/// lists them. Empty if no agent answers there within [`OWN_TIME`], or if it lists no such node.
+pub async fn node_addresses(own: &AgentUrl, node: &str, family: AddressFamily) -> Vec<IpAddr> {
+    let Ok(text) = within(OWN_TIME, report(own)).await else { return Vec::new() };
+    serde_json::from_slice(&text).map_or_else(|_| Vec::new(), |report| addresses_of(own, node, family, &report))
+}
+
+fn addresses_of(own: &AgentUrl, node: &str, family: AddressFamily, report: &Report<'_>) -> Vec<IpAddr> {
+    let is_it = |peer: &&Peer<'_>| peer.network == Network::Pod && peer.node == node && peer.state.is_evidence();
+    let listed = report.peers.iter().filter(is_it).filter_map(|peer| peer.address);
+    // A report has no address of its own agent.
+    let itself = match own.host {
+        Host::Address(address) if report.source.node == node => Some(address),
+        _ => None,
+    };
+    let mut addresses: Vec<IpAddr> = itself.into_iter().chain(listed).collect();
+    addresses.retain(|address| family.accepts(*address));
+    addresses
 }
 
 /// The agents that the agent beside the command lists, and itself.
@@ -306,6 +328,22 @@ mod tests {
         for another in ["<html>", r#"{"source":{"node":"a"},"peers":[]}"#] {
             assert!(targets_beside(another).await.is_err(), "{another}");
         }
+    }
+
+    #[test]
+    fn a_node_has_the_addresses_of_its_pod_in_the_family_that_is_asked_for() {
+        let text = r#"{"source":{"node":"a"},"peers":[{"node":"b","address":"10.0.0.2","protocol":"tcp"},
+            {"node":"b","address":"fd00::2"},{"node":"b","address":"192.168.0.2","network":"node"},
+            {"node":"gone","address":"10.0.0.4","state":"left"}]}"#;
+        let report = serde_json::from_str(text).unwrap();
+        let of = |node, family| {
+            let own = AgentUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port: 80 };
+            let found: Vec<String> =
+                addresses_of(&own, node, family, &report).iter().map(ToString::to_string).collect();
+            found.join(" ")
+        };
+        assert_eq!([of("b", AddressFamily::Any), of("a", AddressFamily::Any)], ["10.0.0.2 fd00::2", "127.0.0.1"]);
+        assert_eq!([of("b", AddressFamily::Ipv6), of("gone", AddressFamily::Any)], ["fd00::2", ""]);
     }
 
     #[tokio::test(start_paused = true)]

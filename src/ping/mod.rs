@@ -26,6 +26,7 @@ use std::net::IpAddr;
 
 use crate::config::{Host, PingSettings};
 use crate::discovery::dns::{self, ResolveError};
+use crate::fleet::ask;
 use crate::peers::SlotId;
 use crate::prober::socket::SocketError;
 use crate::prober::udp::trace::Trace;
@@ -129,7 +130,8 @@ async fn resolve(settings: &PingSettings) -> Result<Vec<IpAddr>, PingError> {
         match target {
             Host::Address(address) => addresses.push(*address),
             Host::Name(name) => {
-                let found = dns::host_addresses(name, settings.family).await;
+                let of_node = ask::node_addresses(&settings.own, name, settings.family);
+                let found = dns::named_addresses(name, settings.family, of_node).await;
                 let found = found.map_err(|error| PingError::Resolve { target: text.clone(), error })?;
                 addresses.extend(found.first());
             }

@@ -114,7 +114,22 @@ impl fmt::Display for AddressFamily {
 /// # Errors
 /// [`ResolveError`]; a name without an address of the family is one.
 pub async fn host_addresses(host: &str, family: AddressFamily) -> Result<Vec<IpAddr>, ResolveError> {
+    named_addresses(host, family, async { Vec::new() }).await
+}
+
+/// Does the same. Addresses that `other` finds take precedence over those of DNS.
+///
+/// # Errors
+/// As [`host_addresses`].
+pub async fn named_addresses(
+    host: &str,
+    family: AddressFamily,
+    other: impl Future<Output = Vec<IpAddr>>,
+) -> Result<Vec<IpAddr>, ResolveError> {
     let mut addresses = hosts::addresses(host, family).map_err(ResolveError::Hosts)?;
+    if addresses.is_empty() {
+        addresses = other.await;
+    }
     if addresses.is_empty() {
         let found = resolve(&Servers::System, host).await?;
         addresses.extend(found.ipv4.into_iter().chain(found.ipv6).flatten());
