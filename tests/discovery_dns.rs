@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
 use hickory_proto::rr::RecordType;
-use kube_canary::discovery::dns::{DnsConfig, Servers, Settings, run, service_addresses};
+use kube_canary::discovery::dns::{DnsConfig, ResolveError, Servers, Settings, run, service_addresses};
 use kube_canary::discovery::{PeerSpec, Readiness, Update};
 use nameserver::{Asked, NameServer, Say};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -195,6 +195,55 @@ fn the_search_list_is_tried_once_and_then_the_name_that_answered() {
         mesh.dns.forget();
         for _ in 0..6 {
             assert_eq!(mesh.question(|_| true).await.name, "canary.svc.cluster.local.");
+        }
+    });
+}
+
+#[test]
+fn a_search_domain_whose_server_fails_does_not_end_the_search() {
+    leaks::run(async {
+        for code in [ResponseCode::ServFail, ResponseCode::Refused, ResponseCode::FormErr, ResponseCode::NotImp] {
+            let dns = NameServer::start().await;
+            dns.say(NAME, Say::Code(code), Say::Code(code));
+            dns.say("canary.svc.cluster.local.", some(&[]), some(&[]));
+            dns.say("canary.", some(&["127.8.0.1"]), some(&[]));
+            let found = service_addresses(&asking(&dns, LONG), "canary").await;
+            assert_eq!(found.expect("addresses"), [ip("127.8.0.1")], "{code}");
+            // What fails may have addresses, so the others' empty answers are not believed.
+            for empty in [some(&[]), Say::Code(ResponseCode::NXDomain)] {
+                dns.say("canary.", empty.clone(), empty);
+                let error = service_addresses(&asking(&dns, LONG), "canary").await.unwrap_err();
+                assert!(matches!(error, ResolveError::Server(..)), "{code}: {error}");
+                assert!(error.to_string().starts_with("canary: "), "{error}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_search_domain_without_an_answer_ends_the_search() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, Say::Nothing, Say::Nothing);
+        dns.say("canary.", some(&["127.8.0.1"]), some(&[]));
+        let error = service_addresses(&asking(&dns, SHORT), "canary").await.unwrap_err();
+        assert!(matches!(error, ResolveError::Server(..)), "{error}");
+    });
+}
+
+#[test]
+fn no_other_domain_answers_for_a_name_that_fails_now() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, some(&["127.8.0.1"]), some(&[]));
+        dns.say("canary.", some(&["127.8.0.66"]), some(&[]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start("canary", port, dns);
+        assert_eq!(mesh.addresses().await, [ip("127.8.0.1")]);
+        mesh.dns.say(NAME, Say::Code(ResponseCode::ServFail), Say::Code(ResponseCode::ServFail));
+        mesh.dns.forget();
+        for _ in 0..16 {
+            assert_eq!(mesh.question(|_| true).await.name, NAME);
         }
     });
 }

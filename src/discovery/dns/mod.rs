@@ -246,8 +246,11 @@ impl Source<'_> {
                 self.publish_early();
             }
             Err(error) => {
-                // The next look-up tries the whole search list again.
-                self.answered_by = None;
+                // The next look-up tries the whole search list again only if the name is gone.
+                // While it fails, no other domain may answer for it.
+                if matches!(error, ResolveError::NoSuchName(_)) {
+                    self.answered_by = None;
+                }
                 self.reporter.failed(error.kind(), &error);
             }
         }

@@ -121,7 +121,7 @@ async fn walk(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
         Servers::System => settings::system().map_err(|e| ResolveError::System(e.to_string()))?,
         Servers::Fixed(settings) => settings.clone(),
     };
-    let mut empty = None;
+    let (mut empty, mut failed) = (None, None);
     for candidate in candidates(name, &settings) {
         // A search domain that makes the name too long is not a candidate.
         let Ok(wire_name) = wire::encode_name(&candidate) else { continue };
@@ -130,12 +130,20 @@ async fn walk(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
             Ok(Some(found)) if found.ttl.is_some() => return Ok(found),
             Ok(Some(none)) => empty = empty.or(Some(none)),
             Ok(None) => {}
+            // As libc does: servers that fail or refuse in one domain may know the name in another.
+            Err(Failure { reason, is_answer: true }) => failed = failed.or(Some(reason)),
             // The next candidate is not tried. If the right name times out, a wrong one must not
             // answer instead.
-            Err(error) => return Err(error),
+            Err(Failure { reason, .. }) => return Err(ResolveError::Server(name.to_owned(), reason)),
         }
     }
-    empty.ok_or_else(|| ResolveError::NoSuchName(name.to_owned()))
+    match (failed, empty) {
+        // The candidate that failed may have addresses. So neither an empty answer nor NXDOMAIN of
+        // another one is believed: they would empty a list of peers.
+        (Some(reason), _) => Err(ResolveError::Server(name.to_owned(), reason)),
+        (None, Some(empty)) => Ok(empty),
+        (None, None) => Err(ResolveError::NoSuchName(name.to_owned())),
+    }
 }
 
 /// Returns the names to try, as in resolv.conf(5). A name with fewer dots than `ndots` is tried
@@ -158,12 +166,20 @@ fn candidates(name: &str, settings: &Settings) -> Vec<String> {
 enum Answer {
     Records(Vec<IpAddr>, Option<Duration>),
     NoSuchName,
-    Failed(String),
+    Failed(Failure),
+}
+
+/// Why no server knows the records of a family.
+#[derive(Debug)]
+struct Failure {
+    reason: String,
+    /// Whether a server has answered, so that the failure may be of this name alone.
+    is_answer: bool,
 }
 
 /// Asks each server in turn, `attempts` times, until one answers.
 async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
-    let mut reason = String::new();
+    let (mut reason, mut is_answer) = (String::new(), false);
     for _ in 0..settings.attempts {
         for server in &settings.servers {
             let reply = match exchange(*server, name, kind, settings.timeout).await {
@@ -173,6 +189,7 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
                     continue;
                 }
             };
+            is_answer = true;
             match reply.code {
                 0 => {
                     let mut addresses = reply.addresses;
@@ -191,7 +208,7 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
             }
         }
     }
-    Answer::Failed(reason)
+    Answer::Failed(Failure { reason, is_answer })
 }
 
 /// Sends one question to one server: by UDP, and by TCP if the answer does not fit.
@@ -237,24 +254,29 @@ async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
 }
 
 /// Merges both families of one candidate. None means that there is no such name.
-fn merge(ipv4: Answer, ipv6: Answer, name: String) -> Result<Option<Resolved>, ResolveError> {
+fn merge(ipv4: Answer, ipv6: Answer, name: String) -> Result<Option<Resolved>, Failure> {
     let (ipv4, ipv6, ttl, failed) = match (ipv4, ipv6) {
         (Answer::NoSuchName, Answer::NoSuchName) => return Ok(None),
-        (Answer::Failed(reason), Answer::Failed(_) | Answer::NoSuchName)
-        | (Answer::NoSuchName, Answer::Failed(reason)) => return Err(ResolveError::Server(name, reason)),
+        (Answer::Failed(one), Answer::Failed(other)) => {
+            return Err(Failure { is_answer: one.is_answer || other.is_answer, ..one });
+        }
+        // NXDOMAIN is an answer of a server, too.
+        (Answer::Failed(failed), Answer::NoSuchName) | (Answer::NoSuchName, Answer::Failed(failed)) => {
+            return Err(Failure { is_answer: true, ..failed });
+        }
         // A name that has one family exists. Some servers answer NXDOMAIN for the other family if
         // it is empty.
         (Answer::Records(v4, ttl), Answer::NoSuchName) => (Some(v4), Some(Vec::new()), ttl, None),
         (Answer::NoSuchName, Answer::Records(v6, ttl)) => (Some(Vec::new()), Some(v6), ttl, None),
         (Answer::Records(v4, a), Answer::Records(v6, b)) => (Some(v4), Some(v6), a.into_iter().chain(b).min(), None),
-        (Answer::Records(v4, ttl), Answer::Failed(reason)) => (Some(v4), None, ttl, Some(reason)),
-        (Answer::Failed(reason), Answer::Records(v6, ttl)) => (None, Some(v6), ttl, Some(reason)),
+        (Answer::Records(v4, ttl), Answer::Failed(failed)) => (Some(v4), None, ttl, Some(failed.reason)),
+        (Answer::Failed(failed), Answer::Records(v6, ttl)) => (None, Some(v6), ttl, Some(failed.reason)),
     };
     if ttl.is_none()
         && let Some(reason) = failed
     {
         // One family is empty and the other is unknown, so the result is unknown.
-        return Err(ResolveError::Server(name, reason));
+        return Err(Failure { reason, is_answer: true });
     }
     let partial = failed.map(|reason| ResolveError::Server(name.clone(), reason));
     Ok(Some(Resolved { ipv4, ipv6, ttl, name, partial }))
@@ -281,7 +303,7 @@ mod tests {
     fn a_family_that_fails_keeps_the_other_and_is_never_empty() {
         let v4 = || Answer::Records(vec!["10.0.0.1".parse().unwrap()], Some(Duration::from_secs(5)));
         let none = || Answer::Records(vec![], None);
-        let failed = || Answer::Failed("SERVFAIL".into());
+        let failed = || Answer::Failed(Failure { reason: "SERVFAIL".into(), is_answer: true });
         let both = |a, b| merge(a, b, "n.".into());
         let half = both(v4(), failed()).unwrap().unwrap();
         assert!(half.ipv6.is_none() && half.ipv4.unwrap().len() == 1 && half.partial.is_some());
