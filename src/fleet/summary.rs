@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::ask::{self, AskError};
 use crate::config::AgentUrl;
-use crate::report::{self, Network, Peer, Protocol, Report, SendError};
+use crate::report::{self, Network, Peer, Protocol, Report, SendError, weighed_loss};
 
 /// The figures of one agent. A figure that it does not report is none.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -39,7 +39,8 @@ pub struct NodeSummary {
     pub cpu_seconds_per_probe: Option<f64>,
     /// The number of links that it measures: peers, families and networks.
     pub links: Option<u64>,
-    /// The peer with the highest recent loss. Among equals, the one with the longest p99.
+    /// The peer with the highest recent loss, of which few probes weigh less. Among equals, the one
+    /// with the longest p99.
     pub worst_peer: Option<String>,
     /// The network of the worst peer.
     pub worst_peer_network: Option<Network>,
@@ -92,12 +93,13 @@ impl NodeSummary {
     fn of(Report { source, peers }: Report<'_>) -> Self {
         let sum = |of: fn(&Peer<'_>) -> u64| peers.iter().map(of).fold(0, u64::saturating_add);
         let recent_loss = |peer: &Peer<'_>| loss(peer.recent.received.into(), peer.recent.lost.into());
+        let weighed =
+            |peer: &Peer<'_>| weighed_loss(peer.recent.lost, peer.recent.lost.saturating_add(peer.recent.received));
+        let p99 = |peer: &Peer<'_>| peer.recent.rtt_p99_seconds.unwrap_or(0.0);
         // Of equal peers the first one is named. `max_by` returns the last.
+        let measured = peers.iter().rev().filter_map(|peer| Some((recent_loss(peer)?, peer)));
         let worst =
-            peers.iter().rev().filter_map(|peer| Some((recent_loss(peer)?, peer))).max_by(|(a, of_a), (b, of_b)| {
-                let p99 = |peer: &Peer<'_>| peer.recent.rtt_p99_seconds.unwrap_or(0.0);
-                a.total_cmp(b).then_with(|| p99(of_a).total_cmp(&p99(of_b)))
-            });
+            measured.max_by(|(_, a), (_, b)| weighed(a).total_cmp(&weighed(b)).then_with(|| p99(a).total_cmp(&p99(b))));
         let worst_unsent = peers.iter().max_by_key(|peer| peer.recent.send_errors);
         let reported = |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
         let sent = sum(|peer| peer.sent);
@@ -187,6 +189,16 @@ mod tests {
         assert_eq!((none.loss, none.worst_peer, none.send_errors), (None, None, Some(60)));
         let well = summary("", &[peer("b", 60, 0, "null")]);
         assert_eq!((well.send_errors, well.send_error_reason), (Some(0), None));
+    }
+
+    #[test]
+    fn few_lost_handshakes_are_no_worse_than_many_lost_echo_requests() {
+        let tcp = |node, received, lost| peer(node, received, lost, "0.001").replace("icmp", "tcp");
+        let found = summary("", &[tcp("a", 2, 6), peer("a", 42, 18, "0.001"), tcp("b", 5, 1)]);
+        let worst = (found.worst_peer.as_deref(), found.worst_peer_protocol, found.worst_peer_loss);
+        assert_eq!(worst, (Some("a"), Some(Protocol::Icmp), Some(0.3)));
+        let alone = summary("", &[tcp("a", 0, 6), peer("a", 60, 0, "0.001")]);
+        assert_eq!((alone.worst_peer_protocol, alone.worst_peer_loss), (Some(Protocol::Tcp), Some(1.0)));
     }
 
     #[test]

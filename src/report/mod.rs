@@ -12,6 +12,7 @@ mod missing;
 mod protocol;
 mod recent;
 mod rounded;
+mod weighed;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,6 +30,7 @@ pub use missing::Missing;
 pub use protocol::Protocol;
 pub use recent::{RecentPeer, TenMinutes};
 pub use rounded::Rounded;
+pub use weighed::weighed_loss;
 
 use crate::limits::REPORT_PEERS_MAX;
 pub use crate::method::Method;

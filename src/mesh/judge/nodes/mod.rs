@@ -19,7 +19,7 @@ use crate::limits::{JUDGE_NODES_BYTES_MAX, NAME_BYTES_MAX};
 use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
 use crate::mesh::slices::Slice;
 use crate::mesh::verdicts::{Evidence, Standing};
-use crate::report::SendError;
+use crate::report::{SendError, weighed_loss};
 
 pub use body::NodesBody;
 pub use relay::Relay;
@@ -28,9 +28,6 @@ pub use relay::Relay;
 pub const PATH: &str = "/api/v1/judge/nodes";
 /// Worst links that are kept.
 const WORST_MAX: usize = 10;
-/// Losses are compared as if so many more probes had been answered: one lost handshake of six is no
-/// worse than ten lost echo requests of sixty.
-const ANSWERED_BEFORE: f32 = 5.0;
 /// Of two layers that lose alike, the first counts.
 const LAYERS: [Layer; 4] = [Layer::Icmp, Layer::Udp, Layer::Tcp, Layer::Nodes];
 /// Bits of a cell's code of the round-trip time.
@@ -106,7 +103,7 @@ impl Count {
     }
 
     fn badness(self) -> f32 {
-        self.lost as f32 / (self.probes as f32 + ANSWERED_BEFORE)
+        weighed_loss(self.lost, self.probes)
     }
 
     fn is_worse_than(self, other: Self) -> bool {
