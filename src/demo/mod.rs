@@ -78,6 +78,11 @@ pub enum DemoError {
     /// An address outside of the demo's namespaces cannot be used.
     #[error("cannot listen on {0}: {1}; --port chooses another port")]
     Listen(SocketAddr, io::Error),
+    /// Another program, such as a running demo, has the address of an agent.
+    #[error(
+        "port {} of {} is in use, perhaps by another demo: end that, or choose another by --port", .0.port(), .0.ip()
+    )]
+    Taken(SocketAddr),
     /// An agent could not be started.
     #[error("cannot start an agent: {0}")]
     Start(io::Error),
@@ -145,8 +150,9 @@ async fn watch(settings: &DemoSettings, mut mesh: Mesh) -> Result<(), DemoError>
         let started = Instant::now();
         let mut printed: Option<Instant> = None;
         loop {
-            mesh.check(settings.port)?;
             let (agents, headline) = mesh.look().await;
+            // After the look: the answers are those of our own agents if these still run.
+            mesh.check(settings.port)?;
             // The first table waits until every agent has a result for every peer, or is overdue.
             let complete = agents.iter().all(|agent| agent.is_complete);
             if !agents.iter().any(|agent| agent.has_answered) && started.elapsed() > START {
@@ -195,6 +201,15 @@ const OWN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
 impl Mesh {
     fn start(settings: &DemoSettings) -> Result<Self, DemoError> {
+        // The agents of a running demo would answer in place of those that cannot start.
+        for index in 0..settings.nodes {
+            let outside = SocketAddr::from((address(index), settings.port));
+            match TcpListener::bind(outside) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(DemoError::Taken(outside)),
+                // Any other failure is that of the agent, or of the demo.
+                _ => {}
+            }
+        }
         let mut mesh = Self { agents: Vec::new(), listeners: Vec::new(), switch: None };
         if settings.faults.is_empty() && namespace::can_ping() {
             mesh.spawn(settings, address, |_| Ok(()))?;

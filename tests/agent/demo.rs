@@ -140,6 +140,20 @@ fn a_signal_or_its_own_death_ends_the_demo_and_its_agents() {
 }
 
 #[test]
+fn a_second_demo_ends_and_shows_no_table_of_the_first() {
+    let _alone = alone();
+    let port = Port::free();
+    let mut first = Demo::start(&port, "3600");
+    first.rows();
+    let mut second = Demo::start(&port, "3600");
+    assert_eq!(second.process.end().code(), Some(1), "{}", second.process.log());
+    let (log, table) = (second.process.log(), fs::read_to_string(&second.output).expect("our own file"));
+    assert_eq!((log.lines().count(), table.as_str()), (1, ""), "{log}");
+    assert!(log.contains(&format!("port {} of 127.0.0.2 is in use, perhaps by another demo", port.number)), "{log}");
+    assert!(!first.process.has_ended(), "{}", first.process.log());
+}
+
+#[test]
 fn a_port_in_use_is_1_and_names_the_port_and_the_way_out() {
     let _alone = alone();
     let port = Port::free();
