@@ -18,7 +18,9 @@ use kube_canary::prober::packet::{Codec, Decoded};
 use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
 use kube_canary::prober::{Datagram, Moment, SocketKind};
 use kube_canary::report::compact::Reader;
-use kube_canary::report::{Age, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State, TenMinutes};
+use kube_canary::report::{
+    Age, Network, Peer, Protocol, RecentPeer, RecentSource, SendError, Source, State, TenMinutes,
+};
 use kube_canary::statistics;
 use kube_canary::units::Nanos;
 
@@ -176,8 +178,8 @@ pub fn verdicts_of_reports(data: &[u8]) {
             zone: zone(head[0]),
             interval_seconds: figure(head[1]),
             hour_kept: Some(true),
-            echo_requests_received: u64::from(head[2]),
-            echo_replies_sent: u64::from(head[3]),
+            echo_requests_received: Some(head[2].into()),
+            echo_replies_sent: Some(head[3].into()),
             members: (head[4] > 0).then(|| u64::from(head[4]) << (head[4] % 60)),
             peer_list_age_seconds: Age::Unknown,
             recent: RecentSource {
@@ -218,6 +220,9 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     lost_there: None,
                     lost_back: None,
                     refused: false,
+                    send_errors: u32::from(peer[2]) << (peer[3] % 25),
+                    send_error_reason: (peer[4] % 2 == 1)
+                        .then(|| SendError::ALL[usize::from(peer[4] >> 1) % SendError::ALL.len()]),
                     rtt_p50_seconds: figure(peer[6]),
                     rtt_p99_seconds: figure(peer[7]),
                 },

@@ -22,7 +22,10 @@ const STAGES: [(&str, &[&str]); 14] = [
     ),
     ("peers", &["discovery", "method", "peers", "units", "limits", "sys::region", "sys::text"]),
     // `splitmix` is the tests' own.
-    ("prober", &["peers", "prober", "send_error", "units", "limits", "splitmix", "sys::clock", "sys::lacks", "sys::region"]),
+    (
+        "prober",
+        &["peers", "prober", "send_error", "units", "limits", "splitmix", "sys::clock", "sys::lacks", "sys::region"],
+    ),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "sys::clock", "sys::proc", "sys::region"]),
     (
         "exposition",

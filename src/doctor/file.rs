@@ -367,7 +367,8 @@ mod tests {
             for name in ["sent", "received", "lost", "late", "since_unix_seconds", "syn_retransmissions"] {
                 peer[name] = self.pick(long).into();
             }
-            peer["recent"] = json!({"seconds": self.number(), "rtt_p50_seconds": self.real(), "refused": self.pick(1) > 0});
+            peer["recent"] =
+                json!({"seconds": self.number(), "rtt_p50_seconds": self.real(), "refused": self.pick(1) > 0});
             for name in [
                 "sent",
                 "received",

@@ -154,7 +154,7 @@ mod tests {
     fn halves_divide_a_minute_and_none_sees_more_probes_than_it_counts() {
         for ms in [10, 11, 50, 83, 84, 100, 166, 167, 170, 1_000, 60_000, 300_000] {
             let (interval, minute) = (Nanos::from_millis(ms), 60 * SECOND);
-            assert!((INTERVAL_MIN..=INTERVAL_MAX).contains(&interval.into()));
+            assert!((INTERVAL_MIN..=INTERVAL_MAX).contains(&std::time::Duration::from(interval)));
             let halves = Halves::new(interval);
             let sum = halves.half.0 * u64::from(halves.per_minute);
             assert!((minute - 100..=minute).contains(&sum), "{ms} ms: {sum}");

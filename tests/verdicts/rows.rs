@@ -179,6 +179,7 @@ pub fn put_at(
                 refused: cell.refused,
                 rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
+                ..RecentPeer::default()
             },
             usual_rtt_p50_seconds: cell.usual_rtt_seconds,
             flows: cell.flows.clone(),

@@ -4,7 +4,7 @@
 use super::document::tests::{held, verdict};
 use super::role::Role;
 use super::*;
-use crate::mesh::verdicts::{Kind, id};
+use crate::mesh::verdicts::{Kind, Verdict, id};
 use crate::report::{Method, Missing};
 
 /// Unix time of the first second.
@@ -29,7 +29,7 @@ struct Agent {
     table: Table,
     term: Option<Term>,
     /// Its document, and when it was written.
-    document: Option<(String, u64)>,
+    document: Option<(Arc<[u8]>, u64)>,
     rounds: u32,
     is_killed: bool,
     /// The protocol by which it finds faults.
@@ -76,7 +76,7 @@ impl World {
         let (text, written) = agent.document.as_ref().filter(|_| !agent.is_killed && self.reaches(from, to))?;
         let age_seconds = (self.now - written) as f64;
         let answer = JudgeAnswer { judges: true, rounds: agent.rounds, age_seconds, ..JudgeAnswer::NO };
-        document::read(&name(to), &document::whole(&answer, text), BEGIN + self.now)
+        document::read(&name(to), &[&document::head(&answer), &**text].concat(), BEGIN + self.now)
     }
 
     /// What the best-ranked other judges say, at most so many.
@@ -154,7 +154,8 @@ impl World {
     }
 
     fn is_nobody_suspect(&self, agent: usize) {
-        let text = self.agents[agent].document.as_ref().map_or("", |(text, _)| text);
+        let text = self.agents[agent].document.as_ref().map_or(&b""[..], |(text, _)| text);
+        let text = String::from_utf8_lossy(text);
         assert!(!text.contains("agent_suspect"), "at {} s {agent} says {text}", self.now);
     }
 

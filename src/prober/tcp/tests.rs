@@ -32,7 +32,7 @@ impl Clock for SetClock {
 }
 
 /// What the prober has reported, in order.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Reported {
     Event(SlotId, Event),
     Refused(SlotId),
