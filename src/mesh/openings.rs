@@ -251,13 +251,13 @@ mod tests {
         let first = collection.mul_f64(FIRST_PART);
         let (mut free_at, mut next) = (vec![Duration::ZERO; JUDGE_REQUESTS_MAX], Duration::ZERO);
         for asked in 0..nodes {
-            let slot = free_at.iter_mut().min().expect("a slot");
-            let now = next.max(*slot);
+            let free = free_at.iter_mut().min().expect("a slot");
+            let now = next.max(*free);
             if now >= collection {
                 return (asked, now);
             }
             let share = share(first.saturating_sub(now), nodes - asked, JUDGE_REQUESTS_MAX, SHARE_MIN).min(row);
-            *slot = now + if asked < slow { share } else { Duration::from_millis(5) };
+            *free = now + if asked < slow { share } else { Duration::from_millis(5) };
             next = now + JUDGE_REQUEST_PAUSE;
         }
         (nodes, next)

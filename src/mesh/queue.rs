@@ -143,7 +143,9 @@ impl Queue {
         let (mut late, waiting): (Vec<Target>, _) =
             queue.waiting.into_iter().partition(|target| silent.has(&target.node));
         late.sort_by_key(|target| silent.place(&target.node));
-        late.iter_mut().for_each(|target| target.is_late = true);
+        for target in &mut late {
+            target.is_late = true;
+        }
         let roster = &queue.roster;
         let mut listed: Vec<&str> = late.iter().chain(&waiting).map(|target| &*target.node).collect();
         listed.sort_unstable();

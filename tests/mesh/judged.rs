@@ -123,7 +123,7 @@ fn a_judge_reads_all_other_reports_while_22_of_24_members_trickle_theirs() {
     let is_honest = |node: u8| [0, ALL - 1].contains(&node);
     let answer = |node: u8| match node {
         _ if is_honest(node) => Answer::Compact(compact(&name(node), &[("n1", 0)]), "not JSON".into()),
-        _ if node % 2 == 0 => Answer::Trickles(format!("{{{},\"peers\":[", source(&name(node)))),
+        _ if node.is_multiple_of(2) => Answer::Trickles(format!("{{{},\"peers\":[", source(&name(node)))),
         _ => Answer::TricklesCompact(compact(&name(node), &[])),
     };
     let mesh = judged_within(62, ALL, answer, Times::default());

@@ -237,7 +237,7 @@ impl Table {
     pub fn copy(&mut self, agreed: &[Verdict], is_all: bool, now_unix_seconds: u64) {
         self.entries.retain(|entry| {
             let is_agreed = agreed.iter().any(|theirs| is_same(&entry.verdict, theirs) && is_no_claim(theirs));
-            !is_agreed && !(entry.holds() && is_all)
+            !(is_agreed || entry.holds() && is_all)
         });
         for (place, verdict) in agreed.iter().enumerate() {
             let is_known = self.entries.iter().any(|entry| is_same(&entry.verdict, verdict));
@@ -263,13 +263,13 @@ impl Table {
         self.forget_of(|_| true, 1, |_| true);
     }
 
-    /// Drops ended verdicts that `may_go` while those that `count` are more than a part of the
-    /// past.
-    fn forget_of(&mut self, count: impl Fn(&Entry) -> bool, part: usize, may_go: impl Fn(&Entry) -> bool) {
+    /// Drops ended verdicts that `may_go` while those that are `of_these` take more than the past
+    /// divided by `divisor`.
+    fn forget_of(&mut self, of_these: impl Fn(&Entry) -> bool, divisor: usize, may_go: impl Fn(&Entry) -> bool) {
         loop {
-            let ended = || self.entries.iter().filter(|entry| !entry.holds() && count(entry));
+            let ended = || self.entries.iter().filter(|entry| !entry.holds() && of_these(entry));
             let bytes: usize = ended().map(Entry::bytes).sum();
-            if ended().count() <= JUDGE_PAST_MAX / part && bytes <= JUDGE_PAST_BYTES_MAX / part {
+            if ended().count() <= JUDGE_PAST_MAX / divisor && bytes <= JUDGE_PAST_BYTES_MAX / divisor {
                 break;
             }
             let past = || self.entries.iter().enumerate().filter(|(_, entry)| !entry.holds() && may_go(entry));
