@@ -36,7 +36,10 @@ pub enum SocketError {
     )]
     Refused(io::Error),
     /// The kernel has neither kind of socket, so no permission helps.
-    #[error("cannot open an ICMP socket ({0}): this kernel or sandbox has none; probe by UDP and TCP alone")]
+    #[error(
+        "cannot open an ICMP socket ({0}): this kernel or sandbox has none; probe by UDP and TCP alone \
+         (--probes udp,tcp, or ping --udp)"
+    )]
     Unavailable(io::Error),
     /// An open socket could not be set up.
     #[error("cannot {operation} on an ICMP socket: {error}")]
