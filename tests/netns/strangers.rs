@@ -184,20 +184,28 @@ fn forged(stranger: &Node, member: &Node) -> UdpSocket {
     stranger.namespace.within(|| UdpSocket::bind((address(member), 0))).expect("a free port")
 }
 
-/// Forges this many requests of many sessions, and of those that hold the places of the member.
-/// They fit into the queue of the reflector.
-fn burst(forged: &UdpSocket, random: &mut Random, to: &Node) {
-    const BURST: usize = 200;
-    let sessions = (0..BURST).map(|_| u16::try_from(random.below(1 << 16)).expect("16 bits"));
-    for session in HELD.into_iter().chain(sessions) {
+/// Sends a request of each session that holds a place of the member.
+fn hold(forged: &UdpSocket, to: &Node) {
+    for session in HELD {
         // A datagram that this host cannot send is not part of the flood.
+        let _ = forged.send_to(&request(0, session, REQUEST), reflector(to));
+    }
+}
+
+/// Forges requests of many sessions, and of those that hold the places of the member. They fit into
+/// the queue of the reflector.
+fn burst(forged: &UdpSocket, random: &mut Random, to: &Node) {
+    const BURST: usize = 400;
+    hold(forged, to);
+    for _ in 0..BURST {
+        let session = u16::try_from(random.below(1 << 16)).expect("16 bits");
         let _ = forged.send_to(&request(0, session, REQUEST), reflector(to));
     }
 }
 
 /// Two sessions of different pairs.
 const HELD: [u16; 2] = [2, 4];
-/// Bursts of a flood: 8,000 requests. One follows when the one before is read, and so once in an
+/// Bursts of a flood: 16,000 requests. One follows when the one before is read, and so once in an
 /// interval of 100 ms.
 const BURSTS: usize = 40;
 
@@ -246,13 +254,17 @@ fn forged_requests_that_come_first_after_a_restart_take_no_answer_of_that_member
     let before = answers.packets("answered");
     agents.push(agent_on(b, &peers, &flags));
     until("the forged requests are answered", || {
-        for session in HELD {
-            let _ = forged.send_to(&request(0, session, REQUEST), reflector(b));
-        }
+        hold(&forged, b);
         let answered = answers.packets("answered") - before;
         if answered >= 2.0 { Ok(()) } else { Err(format!("{answered} answers")) }
     });
     gate.stop();
-    agents[0].watch("b", "udp", SETTLED);
+    // A place whose session is idle for 10 s is free again.
+    let opened = agents[0].metrics().link("b", "udp");
+    until("the probes before the gate opened are decided", || {
+        hold(&forged, b);
+        let since = agents[0].metrics().link("b", "udp").since(opened);
+        if since.received + since.lost >= SETTLED { Ok(()) } else { Err(format!("{since:?}")) }
+    });
     take_nothing(&agents, &forged);
 }
