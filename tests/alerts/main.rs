@@ -10,6 +10,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod cut_off;
 #[path = "../netns/faults.rs"]
 mod faults;
 #[path = "../http_support/mod.rs"]
