@@ -101,7 +101,7 @@ impl<'a> World<'a> {
     }
 
     /// Asserts that no agent tells a reader that a judge is suspect.
-    fn nobody_is_suspect(&self) {
+    fn assert_no_suspect(&self) {
         for node in self.agents.keys() {
             for path in ["/api/v1/verdicts", "/api/v1/history"] {
                 let told = self.json(node, path).map(|told| told.to_string()).unwrap_or_default();
@@ -114,7 +114,7 @@ impl<'a> World<'a> {
     fn wait(&self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            self.nobody_is_suspect();
+            self.assert_no_suspect();
             thread::sleep(POLL);
         }
     }
@@ -122,7 +122,7 @@ impl<'a> World<'a> {
     /// Waits until there are three judges, each of which has judged this often since `before`.
     fn judges_go_on(&self, before: &BTreeMap<&'static str, u64>, rounds: u64) {
         until_within(PATIENCE, "three judges have judged often enough", || {
-            self.nobody_is_suspect();
+            self.assert_no_suspect();
             let now = self.judges();
             let done = |(node, now): (&&str, &u64)| {
                 *now >= before.get(node).filter(|before| *before <= now).map_or(rounds, |before| before + rounds)
@@ -145,7 +145,7 @@ impl<'a> World<'a> {
     fn is_well_again(&self, what: &str) {
         let (end, before) = (Instant::now(), self.judges());
         until_within(PATIENCE, "no alert fires any more", || {
-            self.nobody_is_suspect();
+            self.assert_no_suspect();
             let alerts = self.alerts();
             if alerts.is_empty() {
                 return Ok(());

@@ -110,7 +110,7 @@ impl Suspects {
         suspects
     }
 
-    /// Takes which judges see the mesh in this round. One that missed a round begins anew.
+    /// Takes which judges see the mesh in this round. The count of one that missed a round restarts.
     fn see(&mut self, now: Nanos, own: &Said, others: &[Said]) {
         let before = std::mem::take(&mut self.seeing);
         let judges = std::iter::once(own).chain(others).filter(|said| said.held.sees_mesh());
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    /// One of the three is cut off in rounds 10 to 19. What is found meanwhile is of that time.
+    /// One of the three is cut off in rounds 10 to 19. What is found then is of that time.
     #[test]
     fn what_a_judge_held_or_did_not_see_while_it_was_cut_off_is_not_held_against_it() {
         let over = |kind: &str| Verdict {

@@ -147,13 +147,13 @@ impl World {
                 if self.now % ROUND == phase % ROUND {
                     self.round(agent);
                 }
-                self.is_nobody_suspect(agent);
+                self.assert_no_suspect(agent);
             }
             self.now += 1;
         }
     }
 
-    fn is_nobody_suspect(&self, agent: usize) {
+    fn assert_no_suspect(&self, agent: usize) {
         let text = self.agents[agent].document.as_ref().map_or(&b""[..], |(text, _)| text);
         let text = String::from_utf8_lossy(text);
         assert!(!text.contains("agent_suspect"), "at {} s {agent} says {text}", self.now);

@@ -1,7 +1,7 @@
 //! The subject of a verdict, in at most 128 bytes, and the identity of a verdict.
 //!
-//! A verdict comes from other pods as well. So its id is a cryptographic hash, under which nobody
-//! finds another subject, and agents compare the fields themselves.
+//! A verdict comes from other pods as well. So its id is a cryptographic hash, under which no other
+//! subject can be found, and agents compare the fields themselves.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
