@@ -393,7 +393,7 @@ impl ProbeLoop {
             }
             self.serve_udp(now);
             let statistics = &self.view.statistics;
-            self.unsent.look(now, |method, family, it| statistics.send_errors_of(method, family, it), unsent::write);
+            self.unsent.look(now, |method, family, why| statistics.send_errors_of(method, family, why), unsent::write);
             self.each_second.notify_one();
             self.view.statistics.set_receive_queue_drops(self.probers.drops());
             if self.probers.overran() {

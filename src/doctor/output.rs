@@ -314,9 +314,9 @@ impl Examination {
                 let _ = writeln!(text, "    {traced}");
             }
         }
-        for (place, it) in self.unsent.unsent.iter().enumerate() {
+        for (place, unsent) in self.unsent.unsent.iter().enumerate() {
             let head = if place == 0 { "\nNot sent, so not measured:\n" } else { "" };
-            let _ = writeln!(text, "{head}    {}: {}", printable(&it.node), printable(&it.words()));
+            let _ = writeln!(text, "{head}    {}: {}", printable(&unsent.node), printable(&unsent.words()));
         }
         if self.unsent.unsent_not_listed > 0 {
             let _ = writeln!(text, "    and of {}", count(self.unsent.unsent_not_listed, "more node"));

@@ -94,8 +94,9 @@ impl Unsent {
     /// Copies the numbers of another slot. What is the same is not written, so that no page becomes
     /// resident by it.
     pub(super) fn take_over(&self, other: &Self) {
-        let bytes =
-            |it: &Self| [&it.counts[0], &it.counts[1], &it.reason, &it.lead].map(|byte| byte.load(Ordering::Relaxed));
+        let bytes = |slot: &Self| {
+            [&slot.counts[0], &slot.counts[1], &slot.reason, &slot.lead].map(|byte| byte.load(Ordering::Relaxed))
+        };
         let window = other.window.load(Ordering::Relaxed);
         if self.window.load(Ordering::Relaxed) != window || bytes(self) != bytes(other) {
             self.window.store(window, Ordering::Relaxed);

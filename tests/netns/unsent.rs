@@ -117,7 +117,8 @@ fn a_firewall_of_the_node_itself_is_named_for_each_protocol() {
     ] {
         let mesh = Mesh::new();
         let table = format!(
-            "table inet own {{ chain out {{ type filter hook output priority 0; oifname \"eth0\" {packets} drop; }} }}\n"
+            "table inet own {{\nchain out {{\ntype filter hook output priority 0;\n\
+             oifname \"eth0\" {packets} drop\n}}\n}}\n"
         );
         run(mesh.node("a").namespace.command("nft").args(["-f", "-"]), &table);
         let mut agents = agents(&mesh, |node| vec![node.ipv4()]);

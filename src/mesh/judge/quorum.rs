@@ -143,12 +143,12 @@ pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
         .cloned()
         .collect();
     let holding: Vec<Verdict> = verdicts.iter().filter(|it| it.holds()).cloned().collect();
-    let unsent = unsent(said, needed, middle(|it| it.unsent.unsent_not_listed));
+    let unsent = unsent(said, needed, middle(|overview| overview.unsent.unsent_not_listed));
     let summed_up = verdicts::summed_up(&holding, &unsent);
     let Headline { state, text } = match summed_up {
         // A judge's own line also has the losses without a cause.
         Some(unsent) if holding.is_empty() => {
-            shared(said, needed).filter(|it| it.state != State::Well).unwrap_or(unsent)
+            shared(said, needed).filter(|line| line.state != State::Well).unwrap_or(unsent)
         }
         Some(found) => found,
         None => shared(said, needed)
@@ -169,14 +169,14 @@ pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
 
 /// Returns what enough judges say could not be sent, as the first of them says it.
 fn unsent(said: &[Said], needed: usize, unsent_not_listed: usize) -> UnsentProbes {
-    let all = || said.iter().flat_map(|it| &it.held.overview.unsent.unsent);
+    let all = || said.iter().flat_map(|judge| &judge.held.overview.unsent.unsent);
     let judges = |of: &Unsent| {
-        said.iter().filter(|it| it.held.overview.unsent.unsent.iter().any(|other| of.is_same(other))).count()
+        said.iter().filter(|judge| judge.held.overview.unsent.unsent.iter().any(|other| of.is_same(other))).count()
     };
     let mut agreed: Vec<Unsent> = Vec::new();
-    for it in all() {
-        if agreed.len() < UNSENT_MAX && !agreed.iter().any(|before| before.is_same(it)) && judges(it) >= needed {
-            agreed.push(it.clone());
+    for entry in all() {
+        if agreed.len() < UNSENT_MAX && !agreed.iter().any(|before| before.is_same(entry)) && judges(entry) >= needed {
+            agreed.push(entry.clone());
         }
     }
     UnsentProbes { unsent: agreed, unsent_not_listed }

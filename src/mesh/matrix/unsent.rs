@@ -52,10 +52,10 @@ impl Unsent {
         }
         let reason = recent.send_error_reason.unwrap_or(SendError::Other);
         let found = UnsentLink { source, peer, reason, layers: layer.bit(), over_ipv6 };
-        let of_peer = self.0.iter_mut().rev().take_while(|it| (it.source, it.peer) == (source, peer));
-        for it in of_peer {
-            if (it.reason, it.over_ipv6) == (reason, over_ipv6) {
-                it.layers |= layer.bit();
+        let of_peer = self.0.iter_mut().rev().take_while(|link| (link.source, link.peer) == (source, peer));
+        for link in of_peer {
+            if (link.reason, link.over_ipv6) == (reason, over_ipv6) {
+                link.layers |= layer.bit();
                 return true;
             }
         }
@@ -119,7 +119,7 @@ mod tests {
             assert!(add(2, layer, true, SendError::NoRoute, 8) && add(2, layer, false, SendError::Prohibited, 8));
         }
         assert!(add(3, Layer::Icmp, true, SendError::NoRoute, 8) && !add(4, Layer::Icmp, true, SendError::NoRoute, 7));
-        let found: Vec<_> = unsent.links().iter().map(|it| (it.peer, it.layers, it.over_ipv6)).collect();
+        let found: Vec<_> = unsent.links().iter().map(|link| (link.peer, link.layers, link.over_ipv6)).collect();
         assert_eq!(found, [(2, 0b1101, true), (2, 0b1101, false), (3, 1, true)]);
     }
 }

@@ -81,7 +81,7 @@ impl UnsentProbes {
     pub fn line(&self) -> Option<String> {
         let first = self.unsent.first()?;
         let words = first.words();
-        let alike = self.unsent.iter().filter(|it| it.words() == words).count() - 1;
+        let alike = self.unsent.iter().filter(|entry| entry.words() == words).count() - 1;
         let others = self.unsent.len() - 1 - alike + self.unsent_not_listed;
         let and = if alike > 0 { format!(" and {}", more(alike)) } else { String::new() };
         let rest = if others > 0 { format!("; {} cannot send all probes", more(others)) } else { String::new() };
@@ -96,8 +96,9 @@ fn more(nodes: usize) -> String {
 /// Returns the names of protocols: `ICMP, UDP and TCP over IPv6`. Without a family, it is both.
 fn names(protocols: &[Protocol]) -> String {
     let of = |over_ipv6: bool| {
-        let of_family =
-            |method: &Method| protocols.iter().any(|it| it.method() == Some(*method) && it.is_over_ipv6() == over_ipv6);
+        let of_family = |method: &Method| {
+            protocols.iter().any(|protocol| protocol.method() == Some(*method) && protocol.is_over_ipv6() == over_ipv6)
+        };
         let names: Vec<&str> = Method::ALL.into_iter().filter(of_family).map(Method::name).collect();
         match names[..] {
             [] => String::new(),
@@ -128,22 +129,23 @@ struct Group {
 /// not send or be sent does not count.
 pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
     let standing = |node: u16| standings[usize::from(node)];
-    let counts =
-        |it: &&UnsentLink| standing(it.source).is_evidence_of_others() && standing(it.peer).is_evidence_of_others();
+    let counts = |entry: &&UnsentLink| {
+        standing(entry.source).is_evidence_of_others() && standing(entry.peer).is_evidence_of_others()
+    };
     let (mut kept, mut not_listed): (Vec<Group>, usize) = (Vec::new(), 0);
     for links in matrix.unsent().chunk_by(|a, b| a.source == b.source) {
         let mut groups: Vec<Group> = Vec::new();
-        for it in links.iter().filter(counts) {
+        for entry in links.iter().filter(counts) {
             for network in [Network::Pod, Network::Node] {
                 let of_network = if network == Network::Node { Layer::Nodes.bit() } else { !Layer::Nodes.bit() };
-                if it.layers & of_network != 0 {
-                    add(&mut groups, it, network, it.layers & of_network);
+                if entry.layers & of_network != 0 {
+                    add(&mut groups, entry, network, entry.layers & of_network);
                 }
             }
         }
         for group in groups {
-            let key = |it: &Group| (Reverse(it.peers.len()), matrix.name(it.source).to_owned(), it.reason);
-            let place = kept.partition_point(|it| key(it) <= key(&group));
+            let key = |entry: &Group| (Reverse(entry.peers.len()), matrix.name(entry.source).to_owned(), entry.reason);
+            let place = kept.partition_point(|entry| key(entry) <= key(&group));
             kept.insert(place, group);
         }
         not_listed += kept.len().saturating_sub(UNSENT_MAX);
@@ -155,7 +157,7 @@ pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
 
 fn add(groups: &mut Vec<Group>, link: &UnsentLink, network: Network, layers: u8) {
     let (source, reason, family) = (link.source, link.reason, usize::from(link.over_ipv6));
-    let found = groups.iter().position(|it| (it.network, it.reason) == (network, reason));
+    let found = groups.iter().position(|entry| (entry.network, entry.reason) == (network, reason));
     let place = found.unwrap_or_else(|| {
         groups.push(Group { source, network, reason, layers: [0; 2], peers: Vec::new() });
         groups.len() - 1

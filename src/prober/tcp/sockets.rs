@@ -144,7 +144,7 @@ impl Wire for Sockets {
 
     fn is_unsent(&mut self, place: Place) -> bool {
         let info = self.at(place).and_then(|socket| calls::info(socket.as_fd()).ok());
-        info.is_some_and(|it| it.state == SYN_SENT && it.retransmissions > 0 && it.repeated_in_flight == 0)
+        info.is_some_and(|info| info.state == SYN_SENT && info.retransmissions > 0 && info.repeated_in_flight == 0)
     }
 
     fn close(&mut self, place: Place) {

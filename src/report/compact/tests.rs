@@ -290,7 +290,7 @@ fn probes_that_could_not_be_sent_are_read_as_they_were_written() {
     let bytes = written(&[(7, Peer { recent: RecentPeer { seconds: 45.5, ..unsent }, ..Peer::default() })]);
     let with_last = |ends: &[u8]| read(&[&bytes[..bytes.len() - ends.len()], ends].concat());
     assert!(with_last(&[0, 60]).is_some());
-    for (ends, what) in [([0, 0], "none"), ([SendError::ALL.len() as u8, 60], "no such reason")] {
+    for (ends, what) in [([0, 0], "none"), ([u8::try_from(SendError::ALL.len()).unwrap(), 60], "no such reason")] {
         assert!(with_last(&ends).is_none(), "{what}");
     }
     assert_eq!(

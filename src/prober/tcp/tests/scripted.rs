@@ -93,7 +93,7 @@ fn a_syn_that_this_host_drops_is_not_sent_and_not_lost() {
     let later = world.until(25_000);
     assert_eq!(later, [(); 2].map(|()| event(0, Event::NotSent(SendError::NotPermitted))));
     world.fate(PEER, Fate::After(1, done(100, 0)));
-    assert_eq!(world.until(35_000), [received(0, 100, 0)]);
+    assert_eq!(world.until(35_000), [received(0, 100, 3)]);
     // Silence is decided at the same time.
     let mut world = World::of_one(Fate::Silent, &settings);
     assert_eq!((world.begin().at(1_150), world.at(1_151)), (vec![], vec![event(0, LOST)]));
