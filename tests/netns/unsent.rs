@@ -75,7 +75,7 @@ fn assert_logged_once(agent: &mut Agent<'_>, cause: &str) {
 fn without_a_route_for_ipv6_each_node_says_so() {
     let mesh = Mesh::new();
     for node in &mesh.nodes {
-        node.namespace.ip("-6 route del fd00:198:18::/64 dev eth0\n");
+        node.namespace.ip("route del fd00:198:18::/64 dev eth0\n");
     }
     let mut agents = agents(&mesh, |node| vec![node.ipv4(), node.ipv6()]);
     let is_unsent = |_: &str, _: &str, protocol: &str| protocol.ends_with("v6");
