@@ -139,7 +139,7 @@ pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
             for network in [Network::Pod, Network::Node] {
                 let of_network = if network == Network::Node { Layer::Nodes.bit() } else { !Layer::Nodes.bit() };
                 if entry.layers & of_network != 0 {
-                    add(&mut groups, entry, network, entry.layers & of_network);
+                    add(&mut groups, *entry, network, entry.layers & of_network);
                 }
             }
         }
@@ -155,7 +155,7 @@ pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
     UnsentProbes { unsent, unsent_not_listed: not_listed }
 }
 
-fn add(groups: &mut Vec<Group>, link: &UnsentLink, network: Network, layers: u8) {
+fn add(groups: &mut Vec<Group>, link: UnsentLink, network: Network, layers: u8) {
     let (source, reason, family) = (link.source, link.reason, usize::from(link.over_ipv6));
     let found = groups.iter().position(|entry| (entry.network, entry.reason) == (network, reason));
     let place = found.unwrap_or_else(|| {
