@@ -61,7 +61,7 @@ pub async fn examine(
     }
     let failed =
         failed.iter().map(|(at, error)| Unanswered { url: agent_urls[*at].to_string(), error: error.to_string() });
-    let unanswered = unresolved.map(Unanswered::dns).into_iter().chain(failed).collect();
+    let unanswered = unresolved.as_ref().map(Unanswered::dns).into_iter().chain(failed).collect();
     let examination = Examination::judged(reading.with_domains(domains)).with_unanswered(unanswered);
     if examination.rows() == 0 { Err(DoctorError::Silent(examination.unanswered)) } else { Ok(examination) }
 }

@@ -168,7 +168,7 @@ impl Agreed {
             let urls = agents.own().into_iter().cloned().collect();
             Targets { urls, unresolved: Some(error) }
         });
-        self.unanswered.extend(unresolved.map(Unanswered::dns));
+        self.unanswered.extend(unresolved.as_ref().map(Unanswered::dns));
         self.with_traces(&urls).await
     }
 

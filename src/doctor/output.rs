@@ -95,7 +95,7 @@ pub struct Unanswered {
 impl Unanswered {
     /// Returns the entry for a Service that could not be resolved, so that some of its agents were
     /// not asked.
-    pub fn dns(error: ResolveError) -> Self {
+    pub fn dns(error: &ResolveError) -> Self {
         Self { url: "DNS".into(), error: error.to_string() }
     }
 }
