@@ -91,7 +91,7 @@ pub fn stamp_request(data: &[u8]) {
     let mut reflector = Reflector::new(8_080, Nanos(0));
     assert!(reflector.set_members([from.ip()].into_iter()));
     let at = NtpTime::from_unix(Nanos(1_795_467_890_000_000_000));
-    let reflection = Reflection { received_at: at, reflected_at: at, error: ErrorEstimate::UNKNOWN, ttl: 64 };
+    let reflection = Reflection { received_at: at, reflected_at: at, error: ErrorEstimate::UNKNOWN, ttl: 64, node: 7 };
     let mut out = [0; STAMP_ANSWER_BYTES_MAX];
     for count in 0..3 {
         let result = reflector.answer(from, data, &reflection, Nanos(count), &mut out);

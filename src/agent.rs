@@ -6,6 +6,7 @@
 //! milliseconds later.
 
 mod open;
+mod other_nodes;
 mod unsent;
 
 use std::io;
@@ -217,6 +218,8 @@ struct ProbeLoop {
     /// When to release unused program text next.
     settles: Nanos,
     unsent: UnsentLog,
+    /// A warning was logged since the last list that another node answers for a peer.
+    told_of_other: bool,
 }
 
 impl ProbeLoop {
@@ -247,6 +250,7 @@ impl ProbeLoop {
             each_second: Arc::default(),
             settles: clock::monotonic().plus(SETTLE),
             unsent: UnsentLog::new(settings.interval.into()),
+            told_of_other: false,
         }
     }
 
@@ -402,6 +406,7 @@ impl ProbeLoop {
             }
         }
         let drained = self.probers.turn(|method| self.view.statistics.sink(method));
+        self.displace();
         // If the source is slow or has ended, this does not wait for it.
         self.probers.ask(|address| self.asked.try_send(address).is_ok());
         drained
@@ -428,7 +433,9 @@ impl ProbeLoop {
             // name.
             self.view.statistics.apply(change);
             self.probers.apply(change);
+            Self::expect(&mut self.probers, change, &directory);
         }
+        self.told_of_other = false;
         self.probers.set_members(&directory.member_addresses());
         let statistics = &self.view.statistics;
         let (methods, bounds) = (statistics.methods(), statistics.scale().bounds().as_slice().len());

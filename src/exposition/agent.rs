@@ -313,9 +313,9 @@ impl AgentMetrics {
         }
     }
 
-    /// Sets every metric of the registry. A counter never decreases. Returns the names of those that
-    /// have no value at present: what they hold is of an earlier time, or the 0 that they begin with.
-    /// The caller must hold the lock of [`AgentMetrics::encode`].
+    /// Sets every metric of the registry. A counter never decreases. Returns the names of those
+    /// that have no value at present: what they hold is of an earlier time, or the 0 that they
+    /// begin with. The caller must hold the lock of [`AgentMetrics::encode`].
     fn update(&self, now: Nanos, view: &View, readings: &Readings) -> Vec<&'static str> {
         let sources = Sources { agent: self, now, view, readings };
         let mut unknown = Vec::new();

@@ -127,6 +127,9 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>)
     let mut collection = Collection { matrix, rows, count: 0, queue: &queue, times, hashes };
     let (mut missing, mut missing_not_listed) = (Vec::new(), 0);
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
+        if let RowError::Another(_) = error {
+            matrix.displaced(node);
+        }
         let error = error.to_string();
         matrix.missing(node, &error);
         if missing.len() < MESH_REPORTS_MAX {

@@ -51,6 +51,9 @@ impl Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Listed(Readiness),
+    /// Listed, at an address where another node answers. It is probed as if it were terminating,
+    /// until its own node answers.
+    OfOther(Readiness),
     /// Listed, at an address that another node of the list holds. It is not probed.
     Displaced,
     /// Not listed, but probed as if it were terminating. It may only have moved, so its
@@ -72,14 +75,15 @@ pub(super) struct Entry {
     left_at: u32,
     /// 0 if it is not known.
     http_port: u16,
-    via: Via,
+    /// Index in [`Via::ALL`].
+    via: u8,
     pub(super) zone: ZoneId,
     standing: Standing,
 }
 
 impl Entry {
     pub(super) fn new(name: Span, zone: ZoneId) -> Self {
-        let (via, standing) = (Via::ALL[0], Standing::Listed(Readiness::Ready));
+        let (via, standing) = (0, Standing::Listed(Readiness::Ready));
         let Span { begin: name_begin, len: name_length } = name;
         Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, via, zone, standing }
     }
@@ -94,7 +98,8 @@ impl Entry {
 
     /// Takes what the list says of the peer.
     pub(super) fn list(&mut self, spec: &PeerSpec) {
-        self.via = Via::to(spec.address, spec.network);
+        let (way, is_same) = (Via::to(spec.address, spec.network), self.address() == spec.address);
+        self.via = way.index();
         self.address = match spec.address {
             IpAddr::V4(v4) => {
                 let mut bytes = [0; 16];
@@ -103,14 +108,29 @@ impl Entry {
             }
             IpAddr::V6(v6) => v6.octets(),
         };
-        self.standing = if spec.is_displaced { Standing::Displaced } else { Standing::Listed(spec.readiness) };
+        self.standing = match self.standing {
+            _ if spec.is_displaced => Standing::Displaced,
+            // The list does not know which node answers.
+            Standing::OfOther(_) if is_same => Standing::OfOther(spec.readiness),
+            _ => Standing::Listed(spec.readiness),
+        };
         // Port 0 cannot be listened on.
         self.http_port = spec.http_port.unwrap_or(0);
     }
 
+    /// Notes whether another node answers at the address. Returns whether that is new.
+    pub(super) const fn answers_as_other(&mut self, is_other: bool) -> bool {
+        self.standing = match self.standing {
+            Standing::Listed(readiness) if is_other => Standing::OfOther(readiness),
+            Standing::OfOther(readiness) if !is_other => Standing::Listed(readiness),
+            _ => return false,
+        };
+        true
+    }
+
     /// Marks the peer as not listed any more. Returns whether it was listed before.
     pub(super) fn leave(&mut self, now: Nanos) -> bool {
-        let listed = matches!(self.standing, Standing::Listed(_) | Standing::Displaced);
+        let listed = matches!(self.standing, Standing::Listed(_) | Standing::OfOther(_) | Standing::Displaced);
         if listed {
             self.standing = if self.standing == Standing::Displaced { Standing::Left } else { Standing::Leaving };
             self.left_at = u32::try_from(now.0 / SECOND).unwrap_or(u32::MAX);
@@ -127,13 +147,13 @@ impl Entry {
     pub(super) const fn probing(&self) -> Option<bool> {
         match self.standing {
             Standing::Listed(readiness) => Some(matches!(readiness, Readiness::Terminating)),
-            Standing::Leaving => Some(true),
+            Standing::Leaving | Standing::OfOther(_) => Some(true),
             Standing::Displaced | Standing::Left => None,
         }
     }
 
     pub(super) const fn address(&self) -> IpAddr {
-        match self.via.family {
+        match self.via().family {
             Family::V4 => {
                 let [a, b, c, d, ..] = self.address;
                 IpAddr::V4(Ipv4Addr::new(a, b, c, d))
@@ -142,14 +162,18 @@ impl Entry {
         }
     }
 
+    pub(super) const fn via(&self) -> Via {
+        Via::ALL[self.via as usize]
+    }
+
     pub(super) const fn network(&self) -> Network {
-        self.via.network
+        self.via().network
     }
 
     pub(super) fn presence(&self) -> Presence {
         match self.standing {
             Standing::Listed(readiness) => readiness.into(),
-            Standing::Displaced => Presence::Displaced,
+            Standing::OfOther(_) | Standing::Displaced => Presence::Displaced,
             Standing::Leaving | Standing::Left => Presence::Left,
         }
     }
@@ -191,17 +215,17 @@ impl<'a> Peer<'a> {
 
     /// Returns the family of its address.
     pub const fn family(self) -> Family {
-        self.entry.via.family
+        self.entry.via().family
     }
 
     /// Returns the network that its address is on.
     pub const fn network(self) -> Network {
-        self.entry.via.network
+        self.entry.via().network
     }
 
     /// Returns family and network.
     pub const fn via(self) -> Via {
-        self.entry.via
+        self.entry.via()
     }
 
     /// Returns the number of its zone.

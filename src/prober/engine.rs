@@ -265,6 +265,14 @@ impl Engine {
         held.contains(&label.number).then(|| self.flights.get(label.number))
     }
 
+    /// Returns the slot of a probe whose peer is still at the address that it was sent to.
+    pub(super) fn slot_at(&self, label: Label, from: IpAddr) -> Option<SlotId> {
+        let flight = self.flight(label)?;
+        let peer = self.destinations.get(flight.slot.index())?;
+        let is_same = flight.generation.same_holder(peer.generation) && peer.address() == Some(from);
+        is_same.then_some(flight.slot)
+    }
+
     /// Records an intact reply from `from` at `moment`. Returns the slot and its events; `None` if
     /// the reply answers no probe of this process.
     pub fn reply(&mut self, label: Label, from: IpAddr, moment: Moment) -> Option<(SlotId, Events)> {
@@ -282,6 +290,32 @@ impl Engine {
     ) -> Option<(SlotId, Events)> {
         let slot = self.flight(label).map_or(label.slot, |flight| flight.slot);
         Some((slot, self.reply_to(slot, label, from, moment, dwell)?))
+    }
+
+    /// Records that another node than the peer has answered a probe. Until the next change of the
+    /// list, what the address answers or leaves unanswered counts as if the peer was terminating.
+    /// Returns the event of the probe.
+    pub(super) fn answered_by_other(&mut self, label: Label, from: IpAddr) -> Option<(SlotId, Event)> {
+        let flight = self.flight(label)?;
+        let peer = self.destinations.get_mut(flight.slot.index()).filter(|peer| peer.address() == Some(from))?;
+        if !flight.generation.same_holder(peer.generation) {
+            return None;
+        }
+        let in_doubt = peer.list(from, true);
+        self.withdraw(in_doubt);
+        let flight = self.flight(label)?;
+        if !flight.state.is_waiting() && flight.state != State::Excused {
+            return None;
+        }
+        self.flights.set(label.number, State::Answered);
+        if flight.state == State::Extra {
+            return None;
+        }
+        if flight.state == State::Waiting && !flight.terminating {
+            // `sent` has counted it; the next probe takes its place.
+            self.destinations[flight.slot.index()].withdraw_sent(1);
+        }
+        Some((flight.slot, Event::Terminating { answered: true }))
     }
 
     fn reply_to(

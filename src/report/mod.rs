@@ -133,8 +133,8 @@ pub struct Source<'a> {
     /// Time since the peer list was last confirmed.
     #[serde(default)]
     pub peer_list_age_seconds: Age,
-    /// Echo requests counted by the kernel since the agent's network namespace was created. Left out
-    /// if the kernel does not tell: earlier versions refuse `null` here.
+    /// Echo requests counted by the kernel since the agent's network namespace was created. Left
+    /// out if the kernel does not tell: earlier versions refuse `null` here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo_requests_received: Option<u64>,
     /// Echo replies counted by the kernel since then.

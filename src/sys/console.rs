@@ -106,14 +106,14 @@ fn lines_of_terminal() -> usize {
     if lines > 0 { lines.into() } else { usize::from(u16::MAX) }
 }
 
-/// Makes an untrusted text safe for a line of output: characters that act on the terminal, or that
-/// nobody sees, become `?`. The names of nodes and programs may contain any characters.
+/// Makes an untrusted text safe for a line of output: characters that act on the terminal, or
+/// that are hidden, become `?`. The names of nodes and programs may contain any characters.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if is_unprintable(c) { '?' } else { c }).collect()
 }
 
-/// Whether a character controls the terminal (C0, DEL and C1), ends a line, changes the direction of
-/// the text, or has no width, so that a text looks like another one (Unicode TR 36 and 39).
+/// Whether a character controls the terminal (C0, DEL and C1), ends a line, changes the direction
+/// of the text, or has no width, so that a text looks like another one (Unicode TR 36 and 39).
 fn is_unprintable(c: char) -> bool {
     c.is_control()
         || matches!(

@@ -385,6 +385,14 @@ impl Matrix {
         node.presence = if node.row.is_some() { Presence::Broken } else { Presence::Missing };
     }
 
+    /// Notes that another node answers at the address of this one, so what is measured there says
+    /// nothing of it.
+    pub fn displaced(&mut self, node: &str) {
+        if let Some(number) = self.node(node, "", false) {
+            self.nodes[usize::from(number)].is_displaced = true;
+        }
+    }
+
     /// Whether this node is known and its row was not asked for yet. Marks the row as asked for.
     pub fn seek(&mut self, name: &str) -> bool {
         let Some(number) = self.numbers.find(name, |number| self.name(number)) else { return false };

@@ -33,6 +33,8 @@ pub struct Node {
     pub presence: Presence,
     /// Whether the row arrived or was asked for.
     pub(super) is_sought: bool,
+    /// Whether another node answers at its address. Measurements of it are then no evidence.
+    pub is_displaced: bool,
     /// Whether discovery gave the zone.
     pub(super) is_zone_certain: bool,
     pub(super) listed: Listed,

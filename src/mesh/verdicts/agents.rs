@@ -68,7 +68,7 @@ pub enum Standing {
     Sound,
     /// The agent is starved: only what others measured of the node is evidence.
     Starved,
-    /// The node is being removed: neither is evidence.
+    /// The node is being removed, or another one has its address: neither is evidence.
     Leaving,
     /// The node may have been invented by the only row that names it: neither is evidence.
     Invented,
@@ -85,7 +85,7 @@ impl Standing {
 pub fn standings(matrix: &Matrix) -> Vec<Standing> {
     let starved = |node: u16| matrix.row(node).is_some_and(|row| !symptoms(&row.facts).is_empty());
     let standing = |node: u16| match matrix.get(node) {
-        it if it.is_leaving() => Standing::Leaving,
+        it if it.is_leaving() || it.is_displaced => Standing::Leaving,
         _ if starved(node) => Standing::Starved,
         _ => Standing::Sound,
     };

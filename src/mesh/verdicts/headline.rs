@@ -161,8 +161,9 @@ fn from_to(matrix: &Matrix, rate: f64, source: u16, peer: u16) -> String {
 /// Returns the line for a mesh without a verdict. What was not measured is not called well.
 fn nothing_wrong(matrix: &Matrix) -> String {
     let mut measured = vec![false; matrix.node_count()];
-    for node in matrix.numbers().filter(|node| !matrix.get(*node).is_leaving()) {
-        for cell in matrix.cells(node).iter().filter(|cell| !matrix.get(cell.peer()).is_leaving()) {
+    let is_evidence = |node: u16| !matrix.get(node).is_leaving() && !matrix.get(node).is_displaced;
+    for node in matrix.numbers().filter(|node| is_evidence(*node)) {
+        for cell in matrix.cells(node).iter().filter(|cell| is_evidence(cell.peer())) {
             measured[usize::from(node)] = true;
             measured[usize::from(cell.peer())] = true;
         }

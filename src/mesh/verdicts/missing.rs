@@ -88,7 +88,11 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
     let is_missing = |node: &u16| {
         let it = matrix.get(*node);
         let is_fresh = matrix.fresh_sources(*node) >= FRESH_MIN;
-        it.presence == Presence::Missing && !it.is_leaving() && !findings.has_node(*node) && !is_fresh
+        it.presence == Presence::Missing
+            && !it.is_leaving()
+            && !it.is_displaced
+            && !findings.has_node(*node)
+            && !is_fresh
     };
     let missing: Vec<u16> = matrix.numbers().filter(is_missing).collect();
     if missing.is_empty() {

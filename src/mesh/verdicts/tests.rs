@@ -208,6 +208,20 @@ fn of_two_nodes_the_link_is_bad_unless_one_is_silent_too() {
 }
 
 #[test]
+fn an_address_where_another_node_answers_says_nothing_of_the_node_in_the_list() {
+    for lost in [0, 60] {
+        let row = |from: &str, to: &str| (source(from, 0), [peer(to, 0), peer("dead", lost)]);
+        let [(a, of_a), (b, of_b)] = [row("a", "b"), row("b", "a")];
+        let mut mesh = Mesh::new().row(&a, &of_a).row(&b, &of_b).missing("dead");
+        assert_eq!(mesh.subjects().len(), 1, "without knowing which node answers");
+        mesh.matrix.displaced("dead");
+        assert_eq!(mesh.subjects(), []);
+        let headline = headline_without_cause(&mesh.matrix).text;
+        assert_eq!(headline, "all well as far as measured: nothing is known of dead");
+    }
+}
+
+#[test]
 fn an_agent_that_does_not_answer_is_no_bad_node_while_its_node_answers() {
     let row = |from: &str, lost| Mesh::new().row(&source(from, 0), &[peer("c", lost), peer("d", 0)]);
     let reachable = row("a", 0).row(&source("d", 0), &[peer("c", 1)]).missing("c");

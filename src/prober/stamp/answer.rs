@@ -5,7 +5,7 @@
 //! answer, which the path back always lets through, so each direction is measured apart.
 
 use super::packet::{
-    BASE_BYTES, EXTRA_PADDING, MALFORMED, PADDING_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, UNRECOGNIZED,
+    BASE_BYTES, EXTRA_PADDING, MALFORMED, NODE, PADDING_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, UNRECOGNIZED,
 };
 use super::time::{ErrorEstimate, NtpTime};
 use crate::limits::STAMP_ANSWER_BYTES_MAX;
@@ -28,6 +28,8 @@ pub struct Reflection {
     pub error: ErrorEstimate,
     /// Time to live of the request as it arrived, 0 if unknown.
     pub ttl: u8,
+    /// Hash of our node's name.
+    pub node: u64,
 }
 
 /// Writes the answer to `request` into the beginning of `out`, and returns its length. `None` if
@@ -49,7 +51,7 @@ pub(super) fn write(
     let rest = &mut out[BASE_BYTES..];
     Some(if let Some(copy) = rest.get_mut(..tlvs.len()) {
         copy.copy_from_slice(tlvs);
-        judge(copy);
+        judge(copy, with.node);
         request.len()
     } else {
         shorten(rest, tlvs)
@@ -64,11 +66,17 @@ pub fn set_reflected_at(answer: &mut [u8], at: NtpTime) {
     }
 }
 
-/// Sets the flags of all TLVs, as a reflector must that knows Extra Padding alone (RFC 8972,
-/// section 4). What the sender has set is ignored. TLVs after a malformed one stay as they are.
-fn judge(mut tlvs: &mut [u8]) {
+/// Sets the flags of all TLVs, as a reflector must that knows Extra Padding and [`NODE`] alone (RFC
+/// 8972, section 4), and answers the question which node answers. What the sender has set is
+/// ignored. TLVs after a malformed one stay as they are.
+fn judge(mut tlvs: &mut [u8], node: u64) {
     while let [flags, rest @ ..] = tlvs {
         *flags = if rest.first() == Some(&EXTRA_PADDING) { 0 } else { UNRECOGNIZED };
+        if let [NODE, 0, 8, value @ ..] = &mut *rest
+            && let Some(value) = value.first_chunk_mut()
+        {
+            (*flags, *value) = (0, node.to_be_bytes());
+        }
         let next = match rest {
             [_, high, low, value @ ..] => value.get_mut(usize::from(u16::from_be_bytes([*high, *low]))..),
             _ => None,
@@ -115,6 +123,7 @@ mod tests {
             reflected_at: NtpTime::from_unix(NOW.plus(Nanos(1_000_000))),
             error: ErrorEstimate::new(Nanos(500_000), true),
             ttl: 61,
+            node: 0x0102_0304_0506_0708,
         }
     }
 
@@ -207,6 +216,16 @@ mod tests {
         assert_eq!(reflected(&[0, 8, 0, 0]), [0x80, 8, 0, 0], "also if the sender did not set the flag");
         assert_eq!(reflected(&[0xff, 1, 0, 0, 0xff, 2, 0, 0]), [0, 1, 0, 0, 0x80, 2, 0, 0], "other flags are zero");
         assert_eq!(reflected(&[0; 6]), [0x80, 0, 0, 0, 0xc0, 0], "not a TLV");
+    }
+
+    #[test]
+    fn the_question_which_node_answers_gets_the_name_of_our_node() {
+        let hash = [1, 2, 3, 4, 5, 6, 7, 8];
+        let asked = [&[0x80, 1, 0, 0, 0x80, 252, 0, 8][..], &[0; 8], &[0x80, 1, 0, 0]].concat();
+        assert_eq!(reflected(&asked), [&[0, 1, 0, 0, 0, 252, 0, 8][..], &hash, &[0, 1, 0, 0]].concat());
+        // Of another length it is not our question. Cut, it is none.
+        assert_eq!(reflected(&[0x80, 252, 0, 2, 0, 0]), [0x80, 252, 0, 2, 0, 0]);
+        assert_eq!(reflected(&[0x80, 252, 0, 8, 0, 0]), [0xc0, 252, 0, 8, 0, 0]);
     }
 
     #[test]

@@ -21,6 +21,6 @@ mod reflector;
 pub mod time;
 
 pub use answer::{Reflection, set_reflected_at};
-pub use packet::Reply;
+pub use packet::{Named, Reply};
 pub use reflector::{Heard, Reflector, Refusals, Refused};
 pub use time::{ErrorEstimate, NtpTime};

@@ -12,6 +12,17 @@
 //! | 44–47 | flags, type 1 (Extra Padding) and length of the TLV |
 //! | 48–71 | its value: the 24 bytes by which `prober::packet` recognizes a probe |
 //!
+//! A usual request to a node whose name is known has another TLV behind it, the question which
+//! node answers:
+//!
+//! | bytes | |
+//! |---|---|
+//! | 72–75 | flags, type 252 (private use: RFC 8972, section 8.2.1) and length of the TLV |
+//! | 76–83 | zero; in the answer the hash of the node's name, as reports have it |
+//!
+//! A reflector of another program, or of an earlier version, returns it as it is, with the flag
+//! that says that it was not understood.
+//!
 //! An answer (section 4.3.1) differs in its first 44 bytes, and copies the TLVs:
 //!
 //! | bytes | |
@@ -40,6 +51,10 @@ pub const TLV_HEADER_BYTES: usize = 4;
 pub const PADDING_BYTES: usize = PAYLOAD_BYTES_MIN;
 /// Bytes of a usual request, and of its answer.
 pub const REQUEST_BYTES: usize = BASE_BYTES + TLV_HEADER_BYTES + PADDING_BYTES;
+/// Bytes of the question which node answers, a TLV.
+pub const QUESTION_BYTES: usize = TLV_HEADER_BYTES + 8;
+/// Bytes of a usual request that asks which node answers.
+pub const ASKING_REQUEST_BYTES: usize = REQUEST_BYTES + QUESTION_BYTES;
 /// Bytes of an extra request of a flow. It is longer, so the reflector does not count it among the
 /// usual ones that it has heard, and its sender does not count it among those it has sent.
 pub const EXTRA_REQUEST_BYTES: usize = REQUEST_BYTES + 4;
@@ -53,6 +68,8 @@ pub(super) const MALFORMED: u8 = 0x40;
 const INTEGRITY: u8 = 0x20;
 /// Type of the Extra Padding TLV.
 pub(super) const EXTRA_PADDING: u8 = 1;
+/// Type of the TLV that asks for the name of the node.
+pub(super) const NODE: u8 = 252;
 
 /// Writes a request into all of `out`.
 ///
@@ -84,6 +101,37 @@ pub fn write_request(
     rest.iter_mut().enumerate().for_each(|(i, byte)| *byte = i as u8);
 }
 
+/// Writes the question which node answers, which follows a request.
+pub const fn write_question(out: &mut [u8; QUESTION_BYTES]) {
+    *out = [UNRECOGNIZED, NODE, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+}
+
+/// The node that sent an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// The request did not ask.
+    Unasked,
+    /// The reflector does not know the question.
+    Unknown,
+    /// The node whose name has this hash.
+    Node(u64),
+}
+
+/// Whether a request, or an answer, has the question behind our padding.
+pub(super) fn asks(packet: &[u8]) -> bool {
+    let question = packet.get(REQUEST_BYTES..).and_then(<[u8]>::first_chunk::<QUESTION_BYTES>);
+    question.is_some_and(|question| question[1..TLV_HEADER_BYTES] == [NODE, 0, 8])
+}
+
+fn named(packet: &[u8]) -> Named {
+    let flags = packet.get(REQUEST_BYTES).copied().unwrap_or_default();
+    match field(packet, REQUEST_BYTES + TLV_HEADER_BYTES).filter(|_| asks(packet)) {
+        None => Named::Unasked,
+        Some(hash) if flags & (UNRECOGNIZED | MALFORMED | INTEGRITY) == 0 => Named::Node(u64::from_be_bytes(hash)),
+        Some(_) => Named::Unknown,
+    }
+}
+
 /// An answer to one of our requests, as its reflector wrote it. Only the padding can prove that the
 /// request was ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +153,8 @@ pub struct Reply<'a> {
     pub sender_ttl: u8,
     /// The first bytes of the padding of the request, if the answer has them.
     pub padding: Option<&'a [u8; PADDING_BYTES]>,
+    /// The node that sent it. Only with our padding does it mean anything.
+    pub named: Named,
 }
 
 impl<'a> Reply<'a> {
@@ -122,6 +172,7 @@ impl<'a> Reply<'a> {
             sender_sequence: u32::from_be_bytes(field(base, 24)?),
             sender_ttl: base[40],
             padding: padding(tlvs),
+            named: named(bytes),
         })
     }
 
@@ -132,8 +183,8 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Returns the first bytes of the padding, if the first TLV is whole and has them. Our requests
-/// have no other TLV, and reflectors keep the order.
+/// Returns the first bytes of the padding, if the first TLV is whole and has them. Reflectors keep
+/// the order.
 ///
 /// The flag for a TLV that was not understood is ignored here, although RFC 8972 lets such TLVs be
 /// skipped. A reflector of RFC 8762 alone copies it as it was sent, and a copy is all that we ask
@@ -217,9 +268,30 @@ mod tests {
             sender_sequence: 0x0102_0304,
             sender_ttl: 63,
             padding: Some(&PADDING),
+            named: Named::Unasked,
         };
         assert_eq!(reply, expected);
         assert!(reply.dwell().unwrap().0.abs_diff(250_000_000) <= 1, "{:?}", reply.dwell());
+    }
+
+    #[test]
+    fn an_answer_names_its_node_if_the_reflector_knows_the_question() {
+        let mut asking = request(ASKING_REQUEST_BYTES);
+        assert_eq!(Reply::read(&answer(&asking, 0)).unwrap().named, Named::Unasked, "all of it is padding");
+        asking[46..48].copy_from_slice(&24_u16.to_be_bytes());
+        write_question(asking.last_chunk_mut().unwrap());
+        assert!(asks(&asking) && !asks(&asking[..ASKING_REQUEST_BYTES - 1]) && !asks(&request(REQUEST_BYTES)));
+        let mut bytes = answer(&asking, 0);
+        assert_eq!(Reply::read(&bytes).unwrap().named, Named::Unknown, "it is returned as it was sent");
+        bytes[REQUEST_BYTES..].copy_from_slice(&[0, NODE, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7]);
+        assert_eq!(Reply::read(&bytes).unwrap().named, Named::Node(7));
+        for flags in [UNRECOGNIZED, MALFORMED, INTEGRITY] {
+            bytes[REQUEST_BYTES] = flags;
+            assert_eq!(Reply::read(&bytes).unwrap().named, Named::Unknown);
+        }
+        for len in BASE_BYTES..ASKING_REQUEST_BYTES {
+            assert_eq!(Reply::read(&bytes[..len]).unwrap().named, Named::Unasked, "{len}");
+        }
     }
 
     #[test]

@@ -27,7 +27,7 @@ use socket2::SockFilter;
 use super::answer::{self, Reflection};
 use super::filter;
 use super::members::Members;
-use super::packet::{BASE_BYTES, REQUEST_BYTES, field};
+use super::packet::{BASE_BYTES, REQUEST_BYTES, asks, field};
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
 };
@@ -227,8 +227,9 @@ impl Reflector {
         let answers = &mut watcher.answers[count];
         let bytes = answer::write(out, request, *answers, with).ok_or(Refused::Malformed)?;
         *answers = answers.wrapping_add(1);
-        // Longer ones are extra probes, and packets of traces and of the search for the path MTU.
-        if request.len() <= REQUEST_BYTES {
+        // Longer ones that do not ask which node answers are extra probes, and packets of traces
+        // and of the search for the path MTU.
+        if request.len() <= REQUEST_BYTES || asks(request) {
             watcher.hear(self.halves.number(now));
         }
         Ok(bytes)

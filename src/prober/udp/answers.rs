@@ -1,9 +1,11 @@
 //! Reads the answers to our probes.
 
+use std::net::IpAddr;
+
 use super::link::{self, Link};
 use super::wire::{Datagram, Flow};
 use crate::peers::SlotId;
-use crate::prober::packet::Codec;
+use crate::prober::packet::{Codec, Label};
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::prober::{Clock, Engine, Event, Sink};
 use crate::sys::region::List;
@@ -20,6 +22,8 @@ pub struct Answers<'a> {
     error: ErrorEstimate,
     /// How far the real-time clock is ahead of the monotonic clock.
     ahead: i64,
+    /// Set if another node begins or ceases to answer for a peer.
+    news: &'a mut bool,
 }
 
 impl<'a> Answers<'a> {
@@ -28,10 +32,11 @@ impl<'a> Answers<'a> {
         engine: &'a mut Engine,
         links: &'a mut List<Link>,
         (port, error): (u16, ErrorEstimate),
+        news: &'a mut bool,
         clock: &impl Clock,
     ) -> Self {
         let ahead = clock.realtime().0.wrapping_sub(clock.now().0).cast_signed();
-        Self { codec, engine, links, port, error, ahead }
+        Self { codec, engine, links, port, error, ahead, news }
     }
 
     /// Reads a datagram. Returns whether it answers a probe that was sent over this flow to its
@@ -50,6 +55,12 @@ impl<'a> Answers<'a> {
         // The answer to a probe over another flow says nothing about this one.
         if sight.is_some_and(|sight| link::read(sight.tag).0 != flow) {
             return false;
+        }
+        if self.is_of_other(label, from, &reply) {
+            if let Some((slot, event)) = self.engine.answered_by_other(label, from) {
+                sink.event_of_reply(slot, low, event);
+            }
+            return true;
         }
         let dwell = reply.dwell().unwrap_or_default();
         let Some((slot, events)) = self.engine.reply_after(label, from, datagram.moment, Some(dwell)) else {
@@ -82,6 +93,21 @@ impl<'a> Answers<'a> {
             _ => {}
         }
         true
+    }
+}
+
+impl Answers<'_> {
+    /// Whether another node than the one in the list has sent this answer to a probe of ours.
+    fn is_of_other(&mut self, label: Label, from: IpAddr, reply: &Reply<'_>) -> bool {
+        let Some(slot) = self.engine.slot_at(label, from) else { return false };
+        let Some(link) = self.links.get_mut(slot.index()) else { return false };
+        let was_of_other = link.is_of_other;
+        let is_of_other = link.answers_as(reply.named);
+        if is_of_other != was_of_other {
+            link.ways.forget();
+            *self.news = true;
+        }
+        is_of_other
     }
 }
 

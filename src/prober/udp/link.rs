@@ -4,15 +4,26 @@ use super::ways::Ways;
 use super::wire::Flow;
 use crate::prober::flights::Tag;
 use crate::prober::packet::Label;
+use crate::prober::stamp::Named;
 
-/// The session of a slot with the reflector of its peer: 88 bytes.
+/// The session of a slot with the reflector of its peer: 96 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Link {
     /// Sequence number of the next probe. Its low 16 bits are those of the engine's label.
     next: u32,
+    /// Hash of the name of the node in the list; 0 if its name is not known.
+    node: u64,
     /// The directions of losses.
     pub ways: Ways,
+    /// Another node has answered last.
+    pub is_of_other: bool,
+    /// The reflector does not know the question which node answers.
+    is_nameless: bool,
 }
+
+/// One of this many probes asks which node answers, if the last reflector that was asked did not
+/// know the question: of an earlier version, it counts only requests that do not ask.
+const ASK_AGAIN: u32 = 64;
 
 impl Link {
     /// Returns the sequence number of a probe that was just recorded, and its tag.
@@ -21,6 +32,33 @@ impl Link {
         debug_assert_eq!(sequence & 0xffff, u32::from(label.sequence), "both count the probes of a slot");
         self.next = sequence.wrapping_add(1);
         (sequence, Tag(u32::from(flow.0) << 16 | u32::from(label.sequence)))
+    }
+
+    /// Sets the hash of the name of the node in the list.
+    pub const fn expect(&mut self, node: u64) {
+        self.node = node;
+    }
+
+    /// Begins at another address, whose holder has not answered.
+    pub fn moved(&mut self) {
+        self.ways.forget();
+        (self.is_of_other, self.is_nameless) = (false, false);
+    }
+
+    /// Whether the probe of this sequence number asks which node answers.
+    pub const fn asks(&self, sequence: u32) -> bool {
+        self.node != 0 && (!self.is_nameless || sequence.is_multiple_of(ASK_AGAIN))
+    }
+
+    /// Notes which node has answered. Returns whether that is another node than the one in the
+    /// list.
+    pub fn answers_as(&mut self, named: Named) -> bool {
+        match named {
+            Named::Unasked => {}
+            Named::Unknown => (self.is_of_other, self.is_nameless) = (false, true),
+            Named::Node(node) => (self.is_of_other, self.is_nameless) = (node != self.node, false),
+        }
+        self.is_of_other
     }
 
     /// Gives the sequence number of the newest probe, which was not sent, to the next one.
@@ -66,6 +104,6 @@ mod tests {
                 assert_eq!(link.sequence(label.sequence.wrapping_add(1)), sequence - 65_535);
             }
         }
-        assert_eq!(size_of::<Link>(), 88);
+        assert!(size_of::<Link>() <= 104);
     }
 }

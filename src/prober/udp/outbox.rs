@@ -6,9 +6,36 @@ use super::wire::{Flow, Outgoing, UdpWire};
 use crate::prober::SendError;
 use crate::prober::mmsg::BATCH;
 use crate::prober::packet::{Codec, Label};
-use crate::prober::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES, write_request};
+use crate::prober::stamp::packet::{
+    ASKING_REQUEST_BYTES, EXTRA_REQUEST_BYTES, REQUEST_BYTES, write_question, write_request,
+};
 use crate::prober::stamp::{ErrorEstimate, NtpTime};
 use crate::units::Nanos;
+
+/// Which request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A usual one.
+    Usual,
+    /// A usual one that asks which node answers.
+    Asking,
+    /// An extra one of a flow.
+    Extra,
+}
+
+impl Form {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Usual => REQUEST_BYTES,
+            Self::Asking => ASKING_REQUEST_BYTES,
+            Self::Extra => EXTRA_REQUEST_BYTES,
+        }
+    }
+}
+
+/// Bytes of the longest form.
+const MESSAGE_BYTES: usize = ASKING_REQUEST_BYTES;
+const _: () = assert!(MESSAGE_BYTES >= EXTRA_REQUEST_BYTES);
 
 /// A request in preparation.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +44,7 @@ struct Item {
     sequence: u32,
     flow: Flow,
     to: SocketAddr,
-    bytes: usize,
+    form: Form,
 }
 
 /// Buffers of the requests in preparation, allocated once. A turn writes them, and
@@ -28,13 +55,13 @@ pub struct Outbox {
     /// How far our clock is to be trusted.
     pub error: ErrorEstimate,
     items: Vec<Item>,
-    messages: Box<[[u8; EXTRA_REQUEST_BYTES]]>,
+    messages: Box<[[u8; MESSAGE_BYTES]]>,
 }
 
 impl Outbox {
     /// Makes an empty batch for the session `ssid`.
     pub fn new(ssid: u16) -> Self {
-        let messages = vec![[0; EXTRA_REQUEST_BYTES]; BATCH].into_boxed_slice();
+        let messages = vec![[0; MESSAGE_BYTES]; BATCH].into_boxed_slice();
         Self { ssid, error: ErrorEstimate::UNKNOWN, items: Vec::with_capacity(BATCH), messages }
     }
 
@@ -43,11 +70,10 @@ impl Outbox {
         self.ssid
     }
 
-    /// Adds a request, which may be an extra one. A batch has at most [`BATCH`].
-    pub fn push(&mut self, label: Label, sequence: u32, flow: Flow, to: SocketAddr, extra: bool) {
+    /// Adds a request. A batch has at most [`BATCH`].
+    pub fn push(&mut self, label: Label, sequence: u32, flow: Flow, to: SocketAddr, form: Form) {
         debug_assert!(self.items.len() < BATCH, "a full batch is sent");
-        let bytes = if extra { EXTRA_REQUEST_BYTES } else { REQUEST_BYTES };
-        self.items.push(Item { label, sequence, flow, to, bytes });
+        self.items.push(Item { label, sequence, flow, to, form });
     }
 
     /// Returns the labels of the batch.
@@ -61,7 +87,13 @@ impl Outbox {
         let at = NtpTime::from_unix(at);
         for (item, message) in self.items.iter().zip(&mut self.messages) {
             let identity = codec.identity(item.label, item.to.ip());
-            write_request(&mut message[..item.bytes], item.sequence, self.ssid, at, self.error, &identity);
+            let request = &mut message[..item.form.bytes()];
+            let mut bytes = request.len();
+            if let (Form::Asking, Some(question)) = (item.form, request.last_chunk_mut()) {
+                write_question(question);
+                bytes = REQUEST_BYTES;
+            }
+            write_request(&mut request[..bytes], item.sequence, self.ssid, at, self.error, &identity);
         }
     }
 
@@ -71,7 +103,7 @@ impl Outbox {
         let Self { items, messages, .. } = self;
         let mut packets = [Outgoing { to: NOWHERE, flow: Flow(0), ttl: None, bytes: &[] }; BATCH];
         for ((packet, item), message) in packets.iter_mut().zip(&*items).zip(messages.iter()) {
-            *packet = Outgoing { to: item.to, flow: item.flow, ttl: None, bytes: &message[..item.bytes] };
+            *packet = Outgoing { to: item.to, flow: item.flow, ttl: None, bytes: &message[..item.form.bytes()] };
         }
         wire.send(&packets[..items.len()], &mut |index, result| {
             sent(items[index].label, result);

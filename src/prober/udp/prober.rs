@@ -14,7 +14,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::answers::Answers;
 use super::explorer::Explorer;
 use super::link::Link;
-use super::outbox::Outbox;
+use super::outbox::{Form, Outbox};
 use super::reflecting::Reflecting;
 use super::wire::{Delivery, Flow, UdpWire};
 use crate::limits::{DWELL_MAX, FLOWS_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX, SENDER_FILTER_RANGES_MAX};
@@ -89,6 +89,8 @@ pub struct UdpProber<W, C> {
     /// When the last turn began.
     turned: Nanos,
     reading: Reading,
+    /// Another node has begun or ceased to answer for a peer since [`UdpProber::take_news`].
+    news: bool,
 }
 
 impl<W: UdpWire, C: Clock> UdpProber<W, C> {
@@ -110,7 +112,7 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
             engine,
             schedule,
             links: List::new(PEER_SLOTS_MAX),
-            reflecting: Reflecting::new(settings.port, settings.interval, now),
+            reflecting: Reflecting::new(&settings.node, settings.port, settings.interval, now),
             extras: Vec::with_capacity(EXTRAS_MAX),
             port: settings.port,
             flows: settings.flows.clamp(1, FLOWS_MAX),
@@ -119,6 +121,7 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
             finishing: false,
             turned: now,
             reading: Reading::new(settings.replies_wait),
+            news: false,
         }
     }
 
@@ -219,12 +222,17 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
             return;
         }
         let (Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot }) = change else { return };
-        let before = self.engine.generation(slot);
+        let now = |engine: &Engine| (engine.generation(slot), engine.address(slot));
+        let (generation, address) = now(&self.engine);
         self.engine.apply(change);
-        if self.engine.generation(slot) != before
-            && let Some(link) = self.links.get_mut(slot.index())
-        {
-            link.ways.forget();
+        if let Some(link) = self.links.get_mut(slot.index()) {
+            if self.engine.address(slot) != address {
+                link.moved();
+            } else if self.engine.generation(slot) != generation {
+                link.ways.forget();
+            }
+            // The list may have forgotten which node answers.
+            self.news |= link.is_of_other;
         }
         if let Change::Probe { .. } = change {
             self.schedule.add(slot);
@@ -232,6 +240,29 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
             self.schedule.remove(slot);
         }
         self.attend();
+    }
+
+    /// Sets the hash of the name of the node in a slot; 0 if its name is not known. Its probes ask
+    /// which node answers, and answers of another one do not count.
+    pub fn expect(&mut self, slot: SlotId, node: u64) {
+        if let Some(link) = self.links.get_mut(slot.index()) {
+            link.expect(node);
+        }
+    }
+
+    /// Whether the last answer of a slot's address was that of another node.
+    pub fn is_of_other(&self, slot: SlotId) -> bool {
+        self.links.get(slot.index()).is_some_and(|link| link.is_of_other)
+    }
+
+    /// Returns whether [`UdpProber::is_of_other`] may have changed for any slot.
+    pub const fn has_news(&self) -> bool {
+        self.news
+    }
+
+    /// Notes that the news were passed on.
+    pub const fn take_news(&mut self) {
+        self.news = false;
     }
 
     /// Stops sending to a slot until its next [`Change::Probe`]. Unlike after [`Change::Stop`],
@@ -380,8 +411,8 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     }
 
     fn receive(&mut self, sink: &mut impl Sink, guest: &mut impl Guest) -> bool {
-        let Self { wire, clock, codec, engine, links, departures, reading, port, outbox, .. } = self;
-        let mut answers = Answers::new(codec, engine, links, (*port, outbox.error), clock);
+        let Self { wire, clock, codec, engine, links, departures, reading, port, outbox, news, .. } = self;
+        let mut answers = Answers::new(codec, engine, links, (*port, outbox.error), news, clock);
         wire.receive(clock, &mut |delivery| match delivery {
             Delivery::Departure(_, bytes, moment) => match answers.codec.departed(bytes) {
                 Some(label) => {
@@ -441,7 +472,12 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
             Ok(label) => {
                 let (sequence, tag) = link.begin(label, flow);
                 engine.tag(label, tag);
-                outbox.push(label, sequence, flow, SocketAddr::new(to, self.port), extra);
+                let form = match (extra, link.asks(sequence)) {
+                    (true, _) => Form::Extra,
+                    (false, true) => Form::Asking,
+                    (false, false) => Form::Usual,
+                };
+                outbox.push(label, sequence, flow, SocketAddr::new(to, self.port), form);
             }
             Err(reason) => sink.event(slot, Event::NotSent(reason)),
         }

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::delay::Delays;
 use super::wire::{Answer, Datagram, Delivery, UdpWire};
 use crate::limits::STAMP_ANSWER_BYTES_MAX;
+use crate::peers::name_in_reports;
 use crate::prober::mmsg::BATCH;
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, set_reflected_at};
 use crate::prober::{Clock, Moment};
@@ -49,6 +50,8 @@ pub struct Reflecting {
     pub reflector: Reflector,
     /// How far our clock is to be trusted.
     pub error: ErrorEstimate,
+    /// Hash of our node's name.
+    node: u64,
     answers: Table<[u8; STAMP_ANSWER_BYTES_MAX]>,
     written: Vec<Written>,
     delays: Delays,
@@ -60,10 +63,11 @@ pub struct Reflecting {
 
 impl Reflecting {
     /// Makes a reflector without members.
-    pub(super) fn new(port: u16, interval: Nanos, now: Nanos) -> Self {
+    pub(super) fn new(node: &str, port: u16, interval: Nanos, now: Nanos) -> Self {
         Self {
             reflector: Reflector::new(port, now).for_interval(interval),
             error: ErrorEstimate::UNKNOWN,
+            node: name_in_reports(node),
             answers: Table::new(BATCH),
             written: Vec::with_capacity(BATCH),
             delays: Delays::default(),
@@ -104,6 +108,7 @@ impl Reflecting {
             reflected_at: received_at,
             error: self.error,
             ttl: request.ttl.unwrap_or_default(),
+            node: self.node,
         };
         if let Ok(bytes) = self.reflector.answer(request.from, request.bytes, &with, now, out) {
             self.written.push(Written { to: request.from, from: request.to, bytes });

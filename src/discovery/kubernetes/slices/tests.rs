@@ -312,7 +312,7 @@ fn an_address_of_two_nodes_is_that_of_the_ready_one_then_of_the_newest() {
 }
 
 #[test]
-fn one_endpoint_in_two_slices_and_two_pods_of_a_node_displace_nobody() {
+fn one_endpoint_in_two_slices_and_two_pods_of_a_node_displace_no_node() {
     let store = listed(&[
         slice("a", "1", "IPv4", &[("n1", "192.168.0.1"), ("n1", "192.168.0.1"), ("n2", "10.0.0.2")]),
         slice("b", "1", "IPv4", &[("n1", "192.168.0.1"), ("n2", "10.0.0.3")]),

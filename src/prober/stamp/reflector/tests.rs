@@ -20,7 +20,7 @@ fn one_member() -> Reflector {
 
 fn reflection() -> Reflection {
     let at = NtpTime::from_unix(Nanos(1_795_467_890 * SECOND));
-    Reflection { received_at: at, reflected_at: at, error: ErrorEstimate::UNKNOWN, ttl: 64 }
+    Reflection { received_at: at, reflected_at: at, error: ErrorEstimate::UNKNOWN, ttl: 64, node: 7 }
 }
 
 fn request(ssid: u16) -> [u8; REQUEST_BYTES] {

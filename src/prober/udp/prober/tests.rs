@@ -12,6 +12,7 @@ use crate::prober::{Moment, RealTime, SendError, Stamp};
 
 mod links;
 mod loopback;
+mod other_node;
 mod reflector;
 
 const MS: u64 = 1_000_000;
@@ -109,6 +110,8 @@ struct Net {
     packets: usize,
     /// How long after the call an answer leaves.
     answer_takes: Nanos,
+    /// Hashes of the names with which reflectors answer.
+    names: BTreeMap<IpAddr, u64>,
 }
 
 impl Net {
@@ -126,6 +129,7 @@ impl Net {
             answered: Vec::new(),
             packets: 0,
             answer_takes: Nanos(30_000),
+            names: BTreeMap::new(),
         }
     }
 
@@ -191,7 +195,12 @@ impl UdpWire for Net {
             *counted += 1;
             if let Fate::Answered(dwell) = fate {
                 let t2 = Nanos(there + WAY.0);
-                let bytes = stamp_answer(&bytes, count, [t2, t2.plus(dwell)]);
+                let mut bytes = stamp_answer(&bytes, count, [t2, t2.plus(dwell)]);
+                if let (Some(name), [0x80, 252, 0, 8, ..]) = (self.names.get(&packet.to.ip()), &bytes[REQUEST_BYTES..])
+                {
+                    bytes[REQUEST_BYTES] = 0;
+                    bytes[REQUEST_BYTES + 4..].copy_from_slice(&name.to_be_bytes());
+                }
                 let at = now.plus(WAY).plus(dwell).plus(WAY);
                 self.fly(at, Packet::Arrival { flow: packet.flow, from: packet.to, bytes });
             }
