@@ -220,9 +220,8 @@ pub fn verdicts_of_reports(data: &[u8]) {
                     lost_there: None,
                     lost_back: None,
                     refused: false,
-                    send_errors: u32::from(peer[2]) << (peer[3] % 25),
-                    send_error_reason: (peer[4] % 2 == 1)
-                        .then(|| SendError::ALL[usize::from(peer[4] >> 1) % SendError::ALL.len()]),
+                    send_errors: if peer[2] % 4 == 3 { u32::from(peer[5]) << (peer[7] % 25) } else { 0 },
+                    send_error_reason: SendError::ALL.get(usize::from(peer[4] % 16)).copied(),
                     rtt_p50_seconds: figure(peer[6]),
                     rtt_p99_seconds: figure(peer[7]),
                 },

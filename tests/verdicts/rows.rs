@@ -177,6 +177,8 @@ pub fn put_at(
                 lost_there: cell.ways.map(|(there, _)| there),
                 lost_back: cell.ways.map(|(_, back)| back),
                 refused: cell.refused,
+                send_errors: 0,
+                send_error_reason: None,
                 rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
                 ..RecentPeer::default()
