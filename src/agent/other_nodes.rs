@@ -1,5 +1,5 @@
-//! An address may have gone to another node since it was listed. The answers to UDP probes say whose
-//! they are.
+//! An address may have gone to another node since it was listed. The answers to UDP probes say
+//! whose they are.
 
 use std::net::IpAddr;
 
@@ -19,8 +19,8 @@ impl ProbeLoop {
         }
     }
 
-    /// Passes on for which peers another node answers: nothing that their addresses answer counts, by
-    /// whichever method.
+    /// Tells statistics and probers for which peers another node answers. Nothing that their
+    /// addresses answer counts, by whichever method.
     pub(super) fn displace(&mut self) {
         let Some(udp) = self.probers.udp.as_mut().filter(|udp| udp.has_news()) else { return };
         // The next turn tries again.

@@ -111,8 +111,8 @@ pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u
     }
     let of_method = |method: Method| {
         let statistics = Some(statistics.of(method)).filter(|_| peer.via().allows(method))?;
-        // Most links have lost next to nothing since the start, which is read at once. What could not
-        // be sent counts as in `Writer::peer`.
+        // Most links have lost next to nothing since the start, which is read at once. What could
+        // not be sent counts as in `Writer::peer`.
         let (lost, unsent) = (statistics.slot(slot)?.read().lost, statistics.unsent(slot).probes);
         let lost = u32::try_from(lost).unwrap_or(u32::MAX).saturating_add(unsent);
         let recent = (losses_beyond_chance(0, lost) > 0).then(|| statistics.recent(slot, now()))??;

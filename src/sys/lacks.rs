@@ -10,9 +10,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 /// What a kernel may lack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// Sockets over IPv4.
+    /// The kernel opens no sockets over IPv4.
     Ipv4,
-    /// Sockets over IPv6.
+    /// The kernel opens no sockets over IPv6.
     Ipv6,
     /// Time stamps of packets (`SO_TIMESTAMPING`).
     Stamps,
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lack_is_told_by_any_error_and_by_nothing_else() {
+    fn any_error_is_logged_and_success_is_not() {
         assert!(Lack::Stamps.tolerate(&Ok(())));
         for error in [libc::ENOPROTOOPT, libc::EPERM, libc::EINVAL, libc::ENOSYS] {
             assert!(!Lack::Stamps.tolerate::<()>(&Err(io::Error::from_raw_os_error(error))), "{error}");

@@ -14,7 +14,7 @@ use crate::units::Nanos;
 /// The check of an agent. There is one at a time.
 #[derive(Default)]
 pub enum Check<'a> {
-    /// None has begun.
+    /// No check has begun.
     #[default]
     Idle,
     /// It waits for answers.

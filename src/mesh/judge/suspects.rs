@@ -110,7 +110,8 @@ impl Suspects {
         suspects
     }
 
-    /// Takes which judges see the mesh in this round. The count of one that missed a round restarts.
+    /// Takes which judges see the mesh in this round. The count of a judge that missed a round
+    /// restarts.
     fn see(&mut self, now: Nanos, own: &Said, others: &[Said]) {
         let before = std::mem::take(&mut self.seeing);
         let judges = std::iter::once(own).chain(others).filter(|said| said.held.sees_mesh());

@@ -15,7 +15,7 @@ use crate::units::Nanos;
 /// Which request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A usual one.
+    /// A usual request.
     Usual,
     /// A usual one that asks which node answers.
     Asking,
