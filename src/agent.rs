@@ -7,6 +7,7 @@
 
 mod open;
 mod other_nodes;
+mod udp_links;
 mod unsent;
 
 use std::io;
@@ -311,67 +312,6 @@ impl ProbeLoop {
             Update::Sure(address) | Update::Unsure(address) => self.probers.answered(address),
         }
         true
-    }
-
-    /// Publishes how many requests of each peer the reflector has counted in the recent window.
-    fn publish_heard(&mut self, now: Nanos) {
-        let (statistics, slots) = (&self.view.statistics, self.slots);
-        let (Some(udp), Some((begun, half, current))) = (&mut self.probers.udp, statistics.recent_halves()) else {
-            return;
-        };
-        self.heard_half = current;
-        udp.reflecting().reflector.set_halves(begun, half);
-        for slot in (0..slots).map(SlotId::at) {
-            if let (Some(link), Some(address)) = (statistics.udp(slot), udp.address(slot)) {
-                link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
-            }
-        }
-    }
-
-    /// Publishes what the reflector has refused and what is known of paths. Flows that seem to lose
-    /// are probed more often, and traced.
-    fn serve_udp(&mut self, now: Nanos) {
-        let statistics = &self.view.statistics;
-        let Some(udp) = &mut self.probers.udp else { return };
-        let Some(explorer) = &mut self.probers.explorer else { return };
-        statistics.set_requests_refused(udp.reflecting().reflector.refusals().sum());
-        let slots = self.slots;
-        let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
-        for index in 0..slots {
-            // Each second begins at another slot, so that the budget serves all of them.
-            let slot = SlotId::at((index + self.first_extra) % slots);
-            let Some(link) = statistics.udp(slot) else { return };
-            link.set_mtu(mtu(explorer.mtu.path(slot)));
-            if let Some(hops) = link.hops() {
-                explorer.tracer.saw_hops(slot, hops, now);
-            }
-            if extras > 0
-                && let Some(flow) = link.take_suspect()
-            {
-                extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
-            }
-            // The path there says nothing of losses on the way back.
-            if let Some((flow, percent)) = link.flows().worth_a_trace()
-                && let way = link.flow_ways()[usize::from(flow)]
-                && way != FlowWay::Back
-            {
-                let is_outbound = way == FlowWay::Out || is_deaf(statistics, slot, link.heard());
-                explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { percent, is_outbound }, now);
-            }
-        }
-        if explorer.tracer.has_changed() {
-            let kept = explorer.tracer.kept().iter().filter_map(|trace| {
-                let address = udp.address(trace.slot)?;
-                let port = udp.wire_ref().source_port(trace.flow, address.is_ipv6())?;
-                Some((address, port, *trace))
-            });
-            if self.view.traces.replace(kept) {
-                explorer.tracer.published();
-            }
-        }
-        // The largest error grows by half a millisecond in the second until the next call.
-        udp.set_clock_error(ErrorEstimate::of_clock(ntp::realtime_error()));
-        self.first_extra = self.first_extra.wrapping_add(1) % slots.max(1);
     }
 
     /// Does one turn. Returns whether every packet that has arrived is read.

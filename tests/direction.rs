@@ -61,6 +61,7 @@ const STAGES: [(&str, &[&str]); 14] = [
             "units",
             "limits",
             "sys::clock",
+            "sys::console::printable",
             "sys::region",
             "sys::text",
         ],
@@ -156,7 +157,7 @@ const STAGES: [(&str, &[&str]); 14] = [
 ];
 /// The modules of discovery. Each may name those before it, so none imports from the dispatcher,
 /// which is last. The root only lists and re-exports them.
-const DISCOVERY: [&str; 17] = [
+const DISCOVERY: [&str; 18] = [
     "address",
     "hash",
     "random",
@@ -165,6 +166,7 @@ const DISCOVERY: [&str; 17] = [
     "ranks",
     "roster",
     "update",
+    "holder",
     "members",
     "selection",
     "narrow",

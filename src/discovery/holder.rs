@@ -21,7 +21,9 @@ pub fn mark_displaced(peers: &mut [PeerSpec]) {
         let others = same.iter().copied().filter(|&index| peers[index].node != peers[same[0]].node);
         displaced.extend(others);
     }
-    displaced.into_iter().for_each(|index| peers[index].is_displaced = true);
+    for index in displaced {
+        peers[index].is_displaced = true;
+    }
 }
 
 #[cfg(test)]

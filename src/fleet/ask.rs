@@ -46,7 +46,7 @@ pub enum AskError {
     },
 }
 
-/// The agents to ask now.
+/// The agents that are asked now.
 #[derive(Debug)]
 pub struct Targets {
     /// Their URLs. In a pod, the first is the agent beside the command.

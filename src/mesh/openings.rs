@@ -137,7 +137,7 @@ impl<'a> Openings<'a> {
         left.saturating_sub(self.times.collection.mul_f64(1.0 - FIRST_PART))
     }
 
-    /// Number of agents that are being asked or have answered.
+    /// Returns the number of agents that are being asked or have answered.
     pub fn count(&self) -> usize {
         self.in_flight.len() + self.answered.len()
     }

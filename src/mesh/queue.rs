@@ -209,8 +209,8 @@ impl Queue {
         late.map(|target| Target { is_late: true, ..target })
     }
 
-    /// Puts an agent that was asked behind all others. Returns false if it was there before, or if
-    /// there is no room.
+    /// Returns whether an agent that was asked has been put behind all others. It has not if it was
+    /// there before, or if there is no room.
     pub fn put_off(&mut self, target: &Target) -> bool {
         let has_room = !target.is_late && self.late.len() < PUT_OFF_MAX;
         if has_room {

@@ -181,7 +181,9 @@ impl Directory {
         // The best state sorts first.
         listed.dedup_by_key(|(node, _)| *node);
         let mut counts = [0; 4];
-        listed.into_iter().for_each(|(_, state)| counts[state] += 1);
+        for (_, state) in listed {
+            counts[state] += 1;
+        }
         counts
     }
 

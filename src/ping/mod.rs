@@ -131,7 +131,7 @@ async fn resolve(settings: &PingSettings) -> Result<Vec<IpAddr>, PingError> {
             Host::Address(address) => addresses.push(*address),
             Host::Name(name) => {
                 let of_node = ask::node_addresses(&settings.own, name, settings.family);
-                let found = dns::named_addresses(name, settings.family, of_node).await;
+                let found = Box::pin(dns::named_addresses(name, settings.family, of_node)).await;
                 let found = found.map_err(|error| PingError::Resolve { target: text.clone(), error })?;
                 addresses.extend(found.first());
             }

@@ -131,8 +131,8 @@ pub fn json_line(value: &impl serde::Serialize) -> String {
     escaped(serde_json::to_string(value).unwrap_or_else(|error| error.to_string())) + "\n"
 }
 
-/// Escapes in a JSON text what is not printable. It is within strings, because a text without white
-/// space has such characters nowhere else.
+/// Returns a JSON text in which what is not printable is escaped. It is within strings, because a
+/// text without white space has such characters nowhere else.
 pub fn escaped(json: String) -> String {
     if !json.contains(is_unprintable) {
         return json;

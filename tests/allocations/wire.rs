@@ -44,7 +44,7 @@ impl Fate {
         // SplitMix64's mixing: the results of neighbouring numbers have nothing in common.
         let mut z = probe.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let drawn = (z ^ (z >> 27)) % 32;
+        let drawn = (z ^ (z >> 27)) % 36;
         match drawn {
             0 => Self::Lost,
             1 => Self::Twice,
@@ -56,8 +56,8 @@ impl Fate {
             6 => Self::Reply(1_700),
             // It arrives after the timeout: late.
             7 => Self::Reply(2_500),
-            8..16 => usize::try_from(drawn - 8).map_or(Self::Lost, |reason| Self::Refused(SendError::ALL[reason])),
-            _ => Self::Reply(drawn - 15),
+            8..18 => usize::try_from(drawn - 8).map_or(Self::Lost, |reason| Self::Refused(SendError::ALL[reason])),
+            _ => Self::Reply(drawn - 17),
         }
     }
 }

@@ -103,7 +103,7 @@ fn connect_until_closed(from: &Node, to: SocketAddr) {
             .within(|| TcpStream::connect_timeout(&to, Duration::from_millis(500)))
             .map_err(|error| error.to_string())
     });
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+    stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a timeout");
     let closed = stream.read(&mut [0]);
     let is_reset = closed.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
     assert!(is_reset, "the agent closes a connection by a reset: {closed:?}");

@@ -181,7 +181,6 @@ pub fn put_at(
                 send_error_reason: None,
                 rtt_p50_seconds: answered.then_some(cell.rtt_seconds),
                 rtt_p99_seconds: answered.then_some(cell.rtt_seconds),
-                ..RecentPeer::default()
             },
             usual_rtt_p50_seconds: cell.usual_rtt_seconds,
             flows: cell.flows.clone(),

@@ -375,7 +375,9 @@ impl Store {
         });
         for same in all.chunk_by_mut(|a, b| a.address == b.address) {
             let holder = same.iter().min_by_key(|e| (e.readiness, Reverse(e.number))).map(|e| e.member);
-            same.iter_mut().for_each(|e| e.is_displaced = Some(e.member) != holder);
+            for e in same {
+                e.is_displaced = Some(e.member) != holder;
+            }
         }
         all.retain(|e| wanted(e.member));
         all.sort_unstable_by_key(|e| e.number);

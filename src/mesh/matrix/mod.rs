@@ -20,6 +20,7 @@ mod links;
 mod names;
 mod node;
 mod pace;
+mod reading;
 mod silence;
 mod unsent;
 
@@ -492,128 +493,6 @@ impl Matrix {
             Some(self.zones.len() - 1)
         });
         place.and_then(|place| u8::try_from(place).ok()).unwrap_or(ZONE_UNKNOWN)
-    }
-
-    /// Returns the number of known nodes, from their own rows or as peers.
-    pub fn node_count(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Returns the numbers of all nodes.
-    pub fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
-        0..u16::try_from(self.nodes.len()).unwrap_or(u16::MAX)
-    }
-
-    /// Returns the node with this number.
-    pub fn get(&self, number: u16) -> &Node {
-        &self.nodes[usize::from(number)]
-    }
-
-    /// Returns the name of a node.
-    pub fn name(&self, number: u16) -> &str {
-        self.nodes.get(usize::from(number)).map_or("", |node| self.text.get(node.name))
-    }
-
-    /// Returns why a node's row is missing or incomplete.
-    pub fn error(&self, number: u16) -> &str {
-        self.text.get(self.get(number).error)
-    }
-
-    /// Returns the row of a node, complete or broken off.
-    pub fn row(&self, number: u16) -> Option<&Row> {
-        self.get(number).row.and_then(|place| self.rows.get(usize::from(place)))
-    }
-
-    /// Returns the cells of a node's row, sorted by peer. One may stand for several
-    /// ([`Cell::parts`]). Empty if there is no row or if it is still being read.
-    pub fn cells(&self, number: u16) -> &[Cell] {
-        if self.current == Some(number) {
-            return &[];
-        }
-        self.row(number).map_or(&[], |row| &self.cells[row.range()])
-    }
-
-    /// Returns the number of zones, including the unknown zone.
-    pub const fn zone_count(&self) -> usize {
-        self.zones.len()
-    }
-
-    /// Returns the name of a zone.
-    pub fn zone_name(&self, zone: u8) -> &str {
-        self.zones.get(usize::from(zone)).map_or(UNKNOWN, |span| self.text.get(*span))
-    }
-
-    /// Returns the moment of a cell, in Unix seconds.
-    pub fn moment(&self, since: i16) -> u64 {
-        self.epoch.saturating_add_signed(since.into())
-    }
-
-    /// Whether loopback addresses are probed. All agents then count the echoes of one namespace.
-    pub const fn is_on_loopback(&self) -> bool {
-        self.loopback
-    }
-
-    /// Whether anything was measured in this network.
-    pub fn is_measured(&self, network: Network) -> bool {
-        let nodes = Layer::Nodes.bit();
-        if network == Network::Node { self.layers & nodes != 0 } else { self.layers & !nodes != 0 }
-    }
-
-    /// Returns the layers that were measured, as a set of [`Layer::bit`].
-    pub const fn layers(&self) -> u8 {
-        self.layers
-    }
-
-    /// Returns the directions of the losses of links by UDP.
-    pub fn ways(&self) -> &[Ways] {
-        self.links.ways()
-    }
-
-    /// Whether a node would be in [`Matrix::ways`] with a peer of which it has heard too little by
-    /// UDP, if it has a UDP cell of that peer.
-    pub fn says_what_it_hears(&self, node: u16) -> bool {
-        !self.links.are_ways_cut() && self.row(node).is_some_and(|row| !row.is_deaf)
-    }
-
-    /// Returns the links of which some flows lose.
-    pub fn losing_flows(&self) -> &[LosingFlows] {
-        self.links.flows()
-    }
-
-    /// Returns the links whose probes could not be sent, those of one source beside each other.
-    pub fn unsent(&self) -> &[UnsentLink] {
-        self.unsent.links()
-    }
-
-    /// Returns the links that large packets do not pass.
-    pub fn holes(&self) -> &[Hole] {
-        self.links.holes()
-    }
-
-    /// Returns the number of cells.
-    pub fn cell_count(&self) -> usize {
-        self.cells.len() + self.joined
-    }
-
-    /// Returns the number of nodes of the mesh as the first row reports it, but at least the number
-    /// of nodes known here.
-    pub fn members(&self) -> usize {
-        usize::try_from(self.members).unwrap_or(usize::MAX).max(self.node_count())
-    }
-
-    /// Returns the nodes that one row may have invented. Only that row names them, and most rows
-    /// report fewer nodes than are named.
-    pub fn invented(&self) -> impl Iterator<Item = u16> {
-        let mut said: Vec<u16> = self.rows.iter().map(|row| row.facts.members).filter(|members| *members > 0).collect();
-        said.sort_unstable();
-        let median = said.get(said.len().saturating_sub(1) / 2).map_or(usize::MAX, |members| usize::from(*members));
-        let are_too_many = self.node_count() > median;
-        self.numbers().filter(move |node| are_too_many && self.get(*node).is_named_once())
-    }
-
-    /// Returns how much did not fit.
-    pub const fn not_kept(&self) -> NotKept {
-        self.not_kept
     }
 }
 

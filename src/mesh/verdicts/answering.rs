@@ -222,7 +222,7 @@ impl Silence {
 
     /// Halves the total, since twice the count of a large mesh exceeds 16 bits.
     const fn is_unheard_by_most(self) -> bool {
-        self.silent > (self.sources + self.cut) / 2
+        self.silent > u16::midpoint(self.sources, self.cut)
     }
 
     const fn unheard(self) -> Unheard {

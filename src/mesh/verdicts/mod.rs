@@ -72,7 +72,7 @@ use sentence::MEMBERS_MAX;
 /// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
 pub const LEAVING_MAX: usize = MESH_REPORTS_MAX;
 
-/// Groups of a partition.
+/// The most groups that a partition has, a number.
 pub const GROUPS_MAX: usize = 17;
 
 /// What a verdict is about.

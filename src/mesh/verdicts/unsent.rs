@@ -39,7 +39,7 @@ pub struct Unsent {
     pub peer: Option<String>,
 }
 
-/// The entries of a mesh.
+/// The entries of a mesh, as its judges list them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnsentProbes {
     /// At most [`UNSENT_MAX`].
