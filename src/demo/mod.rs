@@ -79,9 +79,7 @@ pub enum DemoError {
     #[error("cannot listen on {0}: {1}; --port chooses another port")]
     Listen(SocketAddr, io::Error),
     /// Another program, such as a running demo, has the address of an agent.
-    #[error(
-        "port {} of {} is in use, perhaps by another demo: end that, or choose another by --port", .0.port(), .0.ip()
-    )]
+    #[error("{0} is in use, perhaps by another demo: end that, or choose another port by --port")]
     Taken(SocketAddr),
     /// An agent could not be started.
     #[error("cannot start an agent: {0}")]

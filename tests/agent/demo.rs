@@ -149,7 +149,7 @@ fn a_second_demo_ends_and_shows_no_table_of_the_first() {
     assert_eq!(second.process.end().code(), Some(1), "{}", second.process.log());
     let (log, table) = (second.process.log(), fs::read_to_string(&second.output).expect("our own file"));
     assert_eq!((log.lines().count(), table.as_str()), (1, ""), "{log}");
-    assert!(log.contains(&format!("port {} of 127.0.0.2 is in use, perhaps by another demo", port.number)), "{log}");
+    assert!(log.contains(&format!("127.0.0.2:{} is in use, perhaps by another demo", port.number)), "{log}");
     assert!(!first.process.has_ended(), "{}", first.process.log());
 }
 
@@ -161,5 +161,5 @@ fn a_port_in_use_is_1_and_names_the_port_and_the_way_out() {
     let mut demo = Demo::start(&port, "3600");
     assert_eq!(demo.process.end().code(), Some(1), "{}", demo.process.log());
     let log = demo.process.log();
-    assert!(log.contains(&format!("port {}", port.number)) && log.contains("--port"), "{log}");
+    assert!(log.contains(&format!("127.0.0.3:{}", port.number)) && log.contains("--port"), "{log}");
 }
