@@ -5,23 +5,49 @@
 //! stay on the list, and nothing that the address answers is theirs.
 
 use std::cmp::Reverse;
+use std::net::IpAddr;
 
-use crate::discovery::update::PeerSpec;
+use crate::discovery::update::{PeerSpec, Readiness};
 
-/// Marks the entries whose address another node of the list holds. Marks that a source has set,
-/// which may know more of the mesh, stay.
-pub fn mark_displaced(peers: &mut [PeerSpec]) {
-    let mut order: Vec<usize> = (0..peers.len()).collect();
+/// What an entry of a list says about its address.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<N> {
+    /// The node that the entry is of.
+    pub node: N,
+    /// The address of the entry.
+    pub address: IpAddr,
+    /// A source that knows more of the mesh has found that another node holds the address.
+    pub is_displaced: bool,
+    /// The state of the entry.
+    pub readiness: Readiness,
+    /// A higher number is newer.
+    pub number: u32,
+}
+
+/// Returns which of `count` entries are displaced, by their indices.
+pub fn displaced<N: PartialEq>(count: usize, claim: impl Fn(usize) -> Claim<N>) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..count).collect();
     order.sort_unstable_by_key(|&index| {
-        let spec = &peers[index];
-        (spec.address, spec.is_displaced, spec.readiness, Reverse(index))
+        let claim = claim(index);
+        (claim.address, claim.is_displaced, claim.readiness, Reverse(claim.number))
     });
     let mut displaced: Vec<usize> = Vec::new();
-    for same in order.chunk_by(|&a, &b| peers[a].address == peers[b].address) {
-        let others = same.iter().copied().filter(|&index| peers[index].node != peers[same[0]].node);
-        displaced.extend(others);
+    for same in order.chunk_by(|&a, &b| claim(a).address == claim(b).address) {
+        let holder = claim(same[0]).node;
+        displaced.extend(same.iter().filter(|&&index| claim(index).node != holder));
     }
-    for index in displaced {
+    displaced
+}
+
+/// Marks the entries whose address another node of the list holds. The last entry is the newest.
+/// Marks that a source has set stay.
+pub fn mark_displaced(peers: &mut [PeerSpec]) {
+    let claim = |index: usize| {
+        let PeerSpec { node, address, is_displaced, readiness, .. } = &peers[index];
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        Claim { node, address: *address, is_displaced: *is_displaced, readiness: *readiness, number }
+    };
+    for index in displaced(peers.len(), claim) {
         peers[index].is_displaced = true;
     }
 }
@@ -29,9 +55,9 @@ pub fn mark_displaced(peers: &mut [PeerSpec]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::update::{Network, Readiness};
+    use crate::discovery::update::Network;
 
-    fn displaced(entries: &[(&str, &str, Readiness, Network)]) -> Vec<bool> {
+    fn marks(entries: &[(&str, &str, Readiness, Network)]) -> Vec<bool> {
         let spec = |&(node, address, readiness, network): &(&str, &str, _, _)| PeerSpec {
             readiness,
             network,
@@ -54,11 +80,11 @@ mod tests {
         ] {
             for address in ["10.0.0.2", "fd00::2"] {
                 let entries = [("a", address, first, Network::Pod), ("b", address, second, Network::Pod)];
-                assert_eq!(displaced(&entries), expected, "{first:?} {second:?}");
+                assert_eq!(marks(&entries), expected, "{first:?} {second:?}");
             }
         }
         let three = ["a", "b", "c"].map(|node| (node, "10.0.0.2", Ready, Network::Pod));
-        assert_eq!(displaced(&three), [true, true, false]);
+        assert_eq!(marks(&three), [true, true, false]);
     }
 
     #[test]
@@ -72,8 +98,8 @@ mod tests {
             ("b", "192.168.0.2", Ready, Network::Pod),
             ("b", "fd00::1", Unready, Network::Pod),
         ];
-        assert_eq!(displaced(&entries), [false; 5]);
+        assert_eq!(marks(&entries), [false; 5]);
         let reused = [("a", "192.168.0.1", Unready, Network::Node), ("b", "192.168.0.1", Ready, Network::Node)];
-        assert_eq!(displaced(&reused), [true, false]);
+        assert_eq!(marks(&reused), [true, false]);
     }
 }

@@ -12,7 +12,6 @@
 //!
 //! The memory is that of the endpoints. Names and zones are stored in the members.
 
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -22,6 +21,7 @@ use super::api;
 use super::config::Timing;
 use super::endpoints::Endpoints;
 use super::plan::Stale;
+use crate::discovery::holder::{Claim, displaced};
 use crate::discovery::members::{MemberId, Members};
 use crate::discovery::ranks;
 use crate::discovery::update::Readiness;
@@ -373,11 +373,12 @@ impl Store {
             }
             same
         });
-        for same in all.chunk_by_mut(|a, b| a.address == b.address) {
-            let holder = same.iter().min_by_key(|e| (e.readiness, Reverse(e.number))).map(|e| e.member);
-            for e in same {
-                e.is_displaced = Some(e.member) != holder;
-            }
+        let claim = |index: usize| {
+            let Listed { number, member: node, address, readiness, is_displaced, .. } = all[index];
+            Claim { node, address, is_displaced, readiness, number }
+        };
+        for index in displaced(all.len(), claim) {
+            all[index].is_displaced = true;
         }
         all.retain(|e| wanted(e.member));
         all.sort_unstable_by_key(|e| e.number);
