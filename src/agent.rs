@@ -22,21 +22,17 @@ use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
 use crate::exposition::{About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Traces, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
-use crate::limits::{FLOW_PROBES_PER_SECOND, LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
+use crate::limits::{LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{JudgeTimes, MeshRoutes, Times};
-use crate::peers::{Directory, Family, Method, Own, SlotId};
+use crate::peers::{Directory, Family, Own};
 use crate::prober::socket::SocketError;
-use crate::prober::stamp::ErrorEstimate;
-use crate::prober::udp::UdpWire as _;
-use crate::prober::udp::mtu::{PathMtu, PathState};
-use crate::prober::udp::trace::Reason;
 use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
-use crate::statistics::{FlowWay, MtuReading, Statistics};
+use crate::statistics::Statistics;
 use crate::sys::lacks::Lack;
 use crate::sys::stop::Stop;
-use crate::sys::{clock, ntp, priority, settle};
+use crate::sys::{clock, priority, settle};
 use crate::units::Nanos;
 use crate::{allocator, logging};
 use unsent::UnsentLog;
@@ -227,11 +223,12 @@ impl ProbeLoop {
     fn new(
         settings: &RunSettings,
         own: Own,
-        probers: Probers,
+        mut probers: Probers,
         view: Arc<View>,
         asked: mpsc::Sender<IpAddr>,
         series: SeriesSettings,
     ) -> Self {
+        view.statistics.set_receive_queue_drops(probers.drops());
         Self {
             probers,
             view,
@@ -250,7 +247,7 @@ impl ProbeLoop {
             first_extra: 0,
             each_second: Arc::default(),
             settles: clock::monotonic().plus(SETTLE),
-            unsent: UnsentLog::new(settings.interval.into()),
+            unsent: UnsentLog::new(settings.interval.into(), settings.timeout.into()),
             told_of_other: false,
         }
     }
@@ -430,23 +427,6 @@ impl ProbeLoop {
     }
 }
 
-/// Whether nothing reaches the peer of a slot, though its requests reach us: at least half as many
-/// in the same window. Without any answer, no count of its reflector tells the direction.
-fn is_deaf(statistics: &Statistics, slot: SlotId, heard: Option<u32>) -> bool {
-    let recent = statistics.of(Method::Udp).recent(slot, clock::monotonic());
-    recent.is_some_and(|it| it.received == 0 && it.lost > 0 && heard.unwrap_or(0) >= it.sent.div_ceil(2))
-}
-
-/// Returns what is shown of a path's MTU.
-const fn mtu(path: PathMtu) -> MtuReading {
-    match path.state {
-        PathState::Unknown => MtuReading::Unknown,
-        PathState::Full => MtuReading::Full { bytes: path.path_mtu_bytes },
-        PathState::HoleSilent => MtuReading::Hole { passes: path.path_mtu_bytes, is_said: false },
-        PathState::HoleSaid => MtuReading::Hole { passes: path.path_mtu_bytes, is_said: true },
-    }
-}
-
 /// The names under which browsers may address the agent: those of the Service,
 /// and the configured ones.
 fn hosts(settings: &RunSettings) -> Hosts {
@@ -497,7 +477,7 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Command};
-    use crate::prober::stamp::NtpTime;
+    use crate::prober::stamp::{ErrorEstimate, NtpTime};
     use crate::prober::stamp::packet::{REQUEST_BYTES, write_request};
 
     #[test]

@@ -37,6 +37,7 @@ impl Agent {
             PeerSpec { zone, ..PeerSpec::pod(node, address) }
         };
         let statistics = Statistics::new(Scale::default(), Nanos(SECOND));
+        statistics.set_receive_queue_drops(Some(0));
         let mut directory = Directory::default();
         let applied = directory.apply(PeerList { peers: peers.map(spec).collect() }, &Own::default(), Nanos(0));
         applied.changes.into_iter().for_each(|change| statistics.apply(change));
@@ -303,7 +304,7 @@ fn a_report_has_the_recent_lag_of_the_agent() {
     let trouble = |statistics: &Statistics, times: u64| {
         (0..times).for_each(|_| statistics.sink(Method::Icmp).send_lag(lag));
         statistics.sink(Method::Icmp).skipped(times);
-        statistics.set_receive_queue_drops(statistics.receive_queue_drops() + times);
+        statistics.set_receive_queue_drops(statistics.receive_queue_drops().map(|drops| drops + times));
     };
     // This is fifteen seconds into the third half minute, unless the machine has not run for so
     // long.

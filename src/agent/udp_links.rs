@@ -1,6 +1,15 @@
 //! What the UDP prober and its reflector tell statistics, path searches and traces, once a second.
 
-use super::*;
+use super::ProbeLoop;
+use crate::limits::FLOW_PROBES_PER_SECOND;
+use crate::peers::{Method, SlotId};
+use crate::prober::stamp::ErrorEstimate;
+use crate::prober::udp::mtu::{PathMtu, PathState};
+use crate::prober::udp::trace::Reason;
+use crate::prober::udp::{self, UdpWire as _};
+use crate::statistics::{FlowWay, MtuReading, Statistics};
+use crate::sys::{clock, ntp};
+use crate::units::Nanos;
 
 impl ProbeLoop {
     /// Publishes how many requests of each peer the reflector has counted in the recent window.
@@ -62,5 +71,22 @@ impl ProbeLoop {
         // The largest error grows by half a millisecond in the second until the next call.
         udp.set_clock_error(ErrorEstimate::of_clock(ntp::realtime_error()));
         self.first_extra = self.first_extra.wrapping_add(1) % slots.max(1);
+    }
+}
+
+/// Whether nothing reaches the peer of a slot, though its requests reach us: at least half as many
+/// in the same window. Without any answer, no count of its reflector tells the direction.
+fn is_deaf(statistics: &Statistics, slot: SlotId, heard: Option<u32>) -> bool {
+    let recent = statistics.of(Method::Udp).recent(slot, clock::monotonic());
+    recent.is_some_and(|it| it.received == 0 && it.lost > 0 && heard.unwrap_or(0) >= it.sent.div_ceil(2))
+}
+
+/// Returns what is shown of a path's MTU.
+const fn mtu(path: PathMtu) -> MtuReading {
+    match path.state {
+        PathState::Unknown => MtuReading::Unknown,
+        PathState::Full => MtuReading::Full { bytes: path.path_mtu_bytes },
+        PathState::HoleSilent => MtuReading::Hole { passes: path.path_mtu_bytes, is_said: false },
+        PathState::HoleSaid => MtuReading::Hole { passes: path.path_mtu_bytes, is_said: true },
     }
 }

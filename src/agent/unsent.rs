@@ -11,6 +11,9 @@ use crate::units::Nanos;
 /// minute of the reports has none of it then.
 const OVER_AFTER: Nanos = Nanos::from_millis(60_000);
 
+/// A handshake is decided within its timeout and this time, and counted in the next second.
+const DECIDED_WITHIN: Nanos = Nanos::from_millis(1_000);
+
 /// A cause: probes of one family that are not sent for one reason.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cause {
@@ -45,10 +48,11 @@ pub struct UnsentLog {
 }
 
 impl UnsentLog {
-    /// Makes it for probes of one peer that are `interval` apart.
-    pub fn new(interval: Nanos) -> Self {
+    /// Makes it for probes of one peer that are `interval` apart and answered within `timeout`.
+    pub fn new(interval: Nanos, timeout: Nanos) -> Self {
         let over_after = Nanos(interval.0.saturating_mul(3)).max(OVER_AFTER);
-        Self { causes: Default::default(), wait: TCP_INTERVAL.into(), over_after }
+        let wait = interval.max(TCP_INTERVAL.into()).plus(timeout).plus(DECIDED_WITHIN);
+        Self { causes: Default::default(), wait, over_after }
     }
 
     /// Reads the counters once a second, and calls `change` for each cause that the log must name.
@@ -122,12 +126,13 @@ mod tests {
 
     /// Returns what the log says, and when, if probes fail at these seconds.
     fn said(failures: &[(Method, Family, SendError, std::ops::Range<u64>)]) -> Vec<(u64, Family, SendError, Change)> {
-        let (mut log, mut said) = (UnsentLog::new(Nanos(SECOND)), Vec::new());
+        let (mut log, mut said) = (UnsentLog::new(Nanos(SECOND), Nanos(SECOND)), Vec::new());
         for second in 0..400 {
             let count = |method: Method, family, reason| {
                 let mine = failures.iter().filter(|it| (it.0, it.1, it.2) == (method, family, reason));
-                let every = if method == Method::Tcp { 10 } else { 1 };
-                mine.map(|it| it.3.clone().filter(|at| *at <= second && at % every == 0).count() as u64 * 24).sum()
+                // A handshake fails long after it has begun.
+                let is_counted = |at: u64| method != Method::Tcp || at % 10 == 7;
+                mine.map(|it| it.3.clone().filter(|at| *at <= second && is_counted(*at)).count() as u64 * 24).sum()
             };
             log.look(Nanos(second * SECOND), count, |family, reason, change| {
                 said.push((second, family, reason, change));
@@ -139,7 +144,7 @@ mod tests {
     #[test]
     fn a_cause_has_one_line_for_all_methods_and_peers() {
         let all = Method::ALL.map(|method| (method, Family::V6, SendError::NoRoute, 5..400));
-        assert_eq!(said(&all), [(15, Family::V6, SendError::NoRoute, Change::Begun(0b111))]);
+        assert_eq!(said(&all), [(17, Family::V6, SendError::NoRoute, Change::Begun(0b111))]);
         assert_eq!(names(0b101), "ICMP, TCP");
     }
 
@@ -156,11 +161,11 @@ mod tests {
         assert_eq!(
             found,
             [
-                begun(15, firewall, 1),
-                begun(40, firewall, 3),
+                begun(17, firewall, 1),
+                begun(42, firewall, 3),
                 (110, v4, firewall, Change::Over),
-                begun(210, firewall, 1),
-                begun(215, SendError::NoBuffer, 1),
+                begun(212, firewall, 1),
+                begun(217, SendError::NoBuffer, 1),
                 (266, v4, SendError::NoBuffer, Change::Over),
                 (270, v4, firewall, Change::Over),
             ]

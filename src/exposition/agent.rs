@@ -66,7 +66,7 @@ const COUNTERS: [Metric; 8] = [
         |it| count(it.view.statistics.unrelated())),
     ("kube_canary_receive_queue_drops_total",
         "Packets that the kernel dropped because the agent's receive queue was full.",
-        |it| count(it.view.statistics.receive_queue_drops())),
+        |it| count(it.view.statistics.receive_queue_drops()?)),
     ("kube_canary_echo_requests_received_total",
         "ICMP and ICMPv6 echo requests received by the agent's network namespace.",
         |it| count(it.readings.echo?.requests_received)),

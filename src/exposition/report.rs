@@ -78,7 +78,7 @@ pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured)
             send_lag_p99_seconds: p99(&recent.send_lag),
             read_delay_p99_seconds: p99(&recent.read_delay),
             probes_skipped: Some(recent.skipped),
-            receive_queue_drops: Some(recent.receive_queue_drops),
+            receive_queue_drops: recent.receive_queue_drops,
             run_delay_seconds: recent.run_delay.map(Nanos::as_secs_f64),
             rtt_p99_seconds: rtt_p99_seconds(statistics, directory),
         },

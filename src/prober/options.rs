@@ -214,7 +214,7 @@ pub fn make_room(fd: &OwnedFd, peers: usize) {
     Lack::QueueSize.tolerate(&grown);
 }
 
-/// What the kernel says of the receive queue of a socket. All is zero if it does not say so.
+/// What the kernel says of the receive queue of a socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveQueue {
     /// Bytes that the packets in it take, and up to a quarter of `limit` more.
@@ -225,15 +225,9 @@ pub struct ReceiveQueue {
     pub drops: u32,
 }
 
-/// Returns the number of packets that the kernel dropped because the socket's queue was full, or
-/// zero if the kernel does not report it.
-pub fn drops(fd: BorrowedFd<'_>) -> u32 {
-    receive_queue(fd).drops
-}
-
-/// Returns the state of the receive queue. It uses `SO_MEMINFO` because ping sockets never deliver
-/// `SO_RXQ_OVFL`.
-pub fn receive_queue(fd: BorrowedFd<'_>) -> ReceiveQueue {
+/// Returns the state of the receive queue. `None` if the kernel does not tell it. It uses
+/// `SO_MEMINFO` because ping sockets never deliver `SO_RXQ_OVFL`.
+pub fn receive_queue(fd: BorrowedFd<'_>) -> Option<ReceiveQueue> {
     const SK_MEMINFO_RMEM_ALLOC: usize = 0;
     const SK_MEMINFO_RCVBUF: usize = 1;
     const SK_MEMINFO_DROPS: usize = 8;
@@ -243,8 +237,30 @@ pub fn receive_queue(fd: BorrowedFd<'_>) -> ReceiveQueue {
     #[expect(clippy::cast_possible_truncation, reason = "36")]
     let mut length = size_of_val(&info) as libc::socklen_t;
     // SAFETY: `info` has the `length` bytes that the kernel may write, and both outlive the call.
-    unsafe {
+    let told = unsafe {
         libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_MEMINFO, info.as_mut_ptr().cast(), &raw mut length)
     };
-    ReceiveQueue { used: info[SK_MEMINFO_RMEM_ALLOC], limit: info[SK_MEMINFO_RCVBUF], drops: info[SK_MEMINFO_DROPS] }
+    (told == 0 && length as usize == size_of_val(&info)).then_some(ReceiveQueue {
+        used: info[SK_MEMINFO_RMEM_ALLOC],
+        limit: info[SK_MEMINFO_RCVBUF],
+        drops: info[SK_MEMINFO_DROPS],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd as _;
+
+    use super::receive_queue;
+
+    #[test]
+    fn a_queue_of_which_the_kernel_tells_nothing_is_unknown() {
+        let (pipe, _writer) = std::io::pipe().unwrap();
+        assert_eq!(receive_queue(pipe.as_fd()), None);
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let queue = receive_queue(socket.as_fd()).expect("Linux has it since 4.12");
+        assert_eq!((queue.used, queue.drops), (0, 0));
+        assert!(queue.limit > 0);
+    }
 }

@@ -169,10 +169,11 @@ impl Probers {
         drained
     }
 
-    /// Returns the number of packets that the kernel dropped because a queue was full.
-    pub fn drops(&mut self) -> u64 {
-        let icmp = self.icmp.as_mut().map_or(0, |icmp| icmp.wire().drops());
-        icmp + self.udp.as_mut().map_or(0, |udp| udp.drops())
+    /// Returns the number of packets that the kernel dropped because a queue was full. `None` if it
+    /// does not tell it.
+    pub fn drops(&mut self) -> Option<u64> {
+        let icmp = self.icmp.as_mut().map_or(Some(0), |icmp| icmp.wire().drops())?;
+        Some(icmp + self.udp.as_mut().map_or(Some(0), |udp| udp.drops())?)
     }
 
     /// Returns whether the kernel has dropped requests or handshakes of others since the last call,

@@ -122,9 +122,10 @@ impl Sockets {
     }
 
     /// Returns the number of packets that the kernel has dropped so far because a
-    /// socket's queue was full.
-    pub fn drops(&self) -> u64 {
-        [&self.v4, &self.v6].into_iter().flatten().map(|socket| u64::from(options::drops(socket.fd()))).sum()
+    /// socket's queue was full. `None` if it does not tell it.
+    pub fn drops(&self) -> Option<u64> {
+        let sockets = [&self.v4, &self.v6].into_iter().flatten();
+        sockets.map(|socket| options::receive_queue(socket.fd()).map(|queue| u64::from(queue.drops))).sum()
     }
 
     /// Waits until there is something to read, if that must wake the thread (see [`Wire::attend`]),

@@ -59,6 +59,8 @@ use slots::{Counters, Outcomes, Slots};
 use udp::Links;
 use unsent::SendErrors;
 
+/// In place of a count: the kernel does not tell it.
+const NOT_TOLD: u64 = u64::MAX;
 /// Attempts to read the recent window of a peer. An attempt fails if a half ends during it. Halves
 /// end at least 1.7 s apart, so the second attempt succeeds, unless the reader has lost its CPU
 /// over the next end as well.
@@ -86,6 +88,7 @@ pub struct Statistics {
     marks: Marks,
     unrelated: AtomicU64,
     skipped: AtomicU64,
+    /// [`NOT_TOLD`] if the kernel does not tell it.
     receive_queue_drops: AtomicU64,
     /// Number of round-trip times per source of their timestamps, in the order of [`Stamp::ALL`].
     stamps: [AtomicU64; 2],
@@ -171,7 +174,7 @@ impl Statistics {
             marks: Marks::default(),
             unrelated: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
-            receive_queue_drops: AtomicU64::new(0),
+            receive_queue_drops: AtomicU64::new(NOT_TOLD),
             stamps: [const { AtomicU64::new(0) }; 2],
             send_errors: SendErrors::new(),
             terminating: [const { AtomicU64::new(0) }; 2],
@@ -315,14 +318,15 @@ impl Statistics {
         self.marks.read(now, own)
     }
 
-    /// Stores the number of packets that the kernel dropped because our sockets' queues were full.
-    pub fn set_receive_queue_drops(&self, drops: u64) {
-        self.receive_queue_drops.store(drops, Ordering::Relaxed);
+    /// Stores the number of packets that the kernel dropped because our sockets' queues were full,
+    /// if it tells it.
+    pub fn set_receive_queue_drops(&self, drops: Option<u64>) {
+        self.receive_queue_drops.store(drops.unwrap_or(NOT_TOLD), Ordering::Relaxed);
     }
 
     /// Returns the number last given to [`Statistics::set_receive_queue_drops`].
-    pub fn receive_queue_drops(&self) -> u64 {
-        self.receive_queue_drops.load(Ordering::Relaxed)
+    pub fn receive_queue_drops(&self) -> Option<u64> {
+        Some(self.receive_queue_drops.load(Ordering::Relaxed)).filter(|drops| *drops != NOT_TOLD)
     }
 
     /// Returns the number of replies that answered no probe of this agent.

@@ -22,8 +22,9 @@ pub struct OwnCounters {
     pub read_delay: LagCounts,
     /// Number of probes left out because the agent was stopped for longer than an interval.
     pub skipped: u64,
-    /// Number of packets that the kernel dropped because our receive queue was full.
-    pub receive_queue_drops: u64,
+    /// Number of packets that the kernel dropped because our receive queue was full, if it
+    /// tells it.
+    pub receive_queue_drops: Option<u64>,
     /// How long the probe thread was runnable and waited for a CPU, if the kernel counts it.
     pub run_delay: Option<Nanos>,
 }
@@ -37,7 +38,10 @@ impl OwnCounters {
             send_lag: self.send_lag.since(&earlier.send_lag),
             read_delay: self.read_delay.since(&earlier.read_delay),
             skipped: self.skipped.saturating_sub(earlier.skipped),
-            receive_queue_drops: self.receive_queue_drops.saturating_sub(earlier.receive_queue_drops),
+            receive_queue_drops: self
+                .receive_queue_drops
+                .zip(earlier.receive_queue_drops)
+                .map(|(now, then)| now.saturating_sub(then)),
             run_delay: self.run_delay.zip(earlier.run_delay).map(|(now, then)| now.since(then)),
         }
     }
@@ -100,7 +104,7 @@ mod tests {
             send_lag: lag_counts_of(n),
             read_delay: lag_counts_of(n),
             skipped: n,
-            receive_queue_drops: n,
+            receive_queue_drops: Some(n),
             run_delay: Some(Nanos(n)),
         }
     }
@@ -122,6 +126,15 @@ mod tests {
         // A counter that went back reads as zero. The counters of a network namespace that is
         // left can do so.
         assert_eq!(read(76, 3), (36.0, at(0)));
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_tell_has_no_increase() {
+        let untold = OwnCounters { echoes: None, receive_queue_drops: None, run_delay: None, ..at(5) };
+        for (now, then) in [(untold, untold), (untold, at(2)), (at(7), untold)] {
+            let OwnCounters { echoes, receive_queue_drops, run_delay, .. } = now.since(&then);
+            assert_eq!((echoes, receive_queue_drops, run_delay), (None, None, None));
+        }
     }
 
     #[test]

@@ -516,8 +516,8 @@ impl<C: Clock> UdpProber<super::UdpSockets, C> {
     }
 
     /// Returns the number of packets that the kernel has dropped so far because the queue of a flow
-    /// was full.
-    pub fn drops(&mut self) -> u64 {
+    /// was full. `None` if it does not tell it.
+    pub fn drops(&mut self) -> Option<u64> {
         self.wire.drops()
     }
 }

@@ -174,9 +174,11 @@ impl UdpSockets {
     /// was full. The reflector is left out: what it has not read is a loss that its peer counts.
     ///
     /// The kernel counts what a filter drops in the same way. So only drops that are found beside a
-    /// full queue count, and no more of them than were read from it.
-    pub const fn drops(&self) -> u64 {
-        self.overflows.answers
+    /// full queue count, and no more of them than were read from it. `None` if the kernel does not
+    /// tell it.
+    pub fn drops(&self) -> Option<u64> {
+        let sender = self.senders.iter().flatten().next()?;
+        options::receive_queue(sender.fd.as_fd()).map(|_| self.overflows.answers)
     }
 
     /// Returns whether the kernel has dropped requests since the last call because the queue of a
@@ -221,7 +223,7 @@ impl Sender {
     /// Returns how many packets were dropped since the last call, if the queue is so full that it
     /// may have been for want of room. A part of it was just read.
     fn overflow(&mut self) -> usize {
-        let ReceiveQueue { used, limit, drops } = options::receive_queue(self.fd.as_fd());
+        let Some(ReceiveQueue { used, limit, drops }) = options::receive_queue(self.fd.as_fd()) else { return 0 };
         let dropped = drops.wrapping_sub(std::mem::replace(&mut self.drops, drops));
         if used >= limit / 2 { dropped as usize } else { 0 }
     }
