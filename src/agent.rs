@@ -477,8 +477,8 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Command};
-    use crate::prober::stamp::{ErrorEstimate, NtpTime};
     use crate::prober::stamp::packet::{REQUEST_BYTES, write_request};
+    use crate::prober::stamp::{ErrorEstimate, NtpTime};
 
     #[test]
     fn a_roster_that_comes_without_a_list_changes_which_members_are_answered() {

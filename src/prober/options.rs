@@ -255,7 +255,7 @@ mod tests {
     use super::receive_queue;
 
     #[test]
-    fn a_queue_of_which_the_kernel_tells_nothing_is_unknown() {
+    fn a_queue_that_the_kernel_does_not_describe_is_unknown() {
         let (pipe, _writer) = std::io::pipe().unwrap();
         assert_eq!(receive_queue(pipe.as_fd()), None);
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
