@@ -44,7 +44,7 @@ const MANY: [&str; 24] = [
 const MANY_INTERVAL: &str = "500ms";
 /// The probes in turn and their answers, which alone are in the counts of a link. The extra probes
 /// of a suspected flow, those of traces and those of the path MTU are longer, and pass.
-const IN_TURN: &str = "udp length 80";
+const IN_TURN: &str = "udp length { 80, 92 }";
 /// Probes of each link, most of them into the fault.
 const MANY_PROBES: u64 = 60;
 const PERCENT: [u64; 4] = [5, 20, 50, 100];
