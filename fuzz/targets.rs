@@ -24,6 +24,9 @@ use kube_canary::report::{
 use kube_canary::statistics;
 use kube_canary::units::Nanos;
 
+/// When the collections begin, in Unix seconds.
+const EPOCH: u64 = 1_800_000_000;
+
 /// A target: its name, which is also that of its corpus, and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
@@ -124,11 +127,11 @@ pub fn report_split(data: &[u8]) {
 
 /// Parses any bytes as a report, and judges it.
 pub fn report(data: &[u8]) {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     for (is_source, object) in objects(data, data.len().max(1)).0 {
         if is_source {
             if let Ok(source) = serde_json::from_slice::<Source<'_>>(&object) {
-                matrix.begin_row(&source);
+                matrix.begin_row(&source, 0);
             }
         } else if let Ok(peer) = serde_json::from_slice::<Peer<'_>>(&object) {
             matrix.peer(&peer);
@@ -139,9 +142,9 @@ pub fn report(data: &[u8]) {
 
 /// Reads any bytes as a compact report, and judges what it says.
 pub fn compact_report(data: &[u8]) {
-    let mut matrix = Matrix::new();
-    let Ok(mut reader) = Reader::new(data, 1_800_000_000) else { return };
-    matrix.begin_row(&reader.source);
+    let mut matrix = Matrix::new(EPOCH);
+    let Ok(mut reader) = Reader::new(data, EPOCH) else { return };
+    matrix.begin_row(&reader.source, 0);
     while let Some((hash, peer)) = reader.next_peer() {
         matrix.peer(&Peer { node: Cow::Owned(format!("{hash:x}")), ..peer });
     }
@@ -170,31 +173,34 @@ fn objects(text: &[u8], piece: usize) -> (Vec<(bool, Vec<u8>)>, bool) {
 /// Judges reports whose figures are any bytes. The bytes select up to 16 nodes, rows and peers.
 pub fn verdicts_of_reports(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     while let Some(head) = bytes.take::<12>() {
         let source = name(head[0]);
-        matrix.begin_row(&Source {
-            node: Cow::Owned(source.clone()),
-            zone: zone(head[0]),
-            interval_seconds: figure(head[1]),
-            hour_kept: Some(true),
-            echo_requests_received: Some(head[2].into()),
-            echo_replies_sent: Some(head[3].into()),
-            members: (head[4] > 0).then(|| u64::from(head[4]) << (head[4] % 60)),
-            peer_list_age_seconds: Age::Unknown,
-            recent: RecentSource {
-                seconds: figure(head[5]),
-                echo_requests_received: Some(u64::from(head[6]) << (head[7] % 64)),
-                echo_replies_sent: Some(u64::from(head[8])),
-                send_lag_p99_seconds: figure(head[9]),
-                read_delay_p99_seconds: figure(head[10]),
-                probes_skipped: Some(u64::from(head[9])),
-                receive_queue_drops: Some(u64::from(head[10] % 4)),
-                run_delay_seconds: figure(head[11]),
-                rtt_p99_seconds: figure(head[11]),
+        matrix.begin_row(
+            &Source {
+                node: Cow::Owned(source.clone()),
+                zone: zone(head[0]),
+                interval_seconds: figure(head[1]),
+                hour_kept: Some(true),
+                echo_requests_received: Some(head[2].into()),
+                echo_replies_sent: Some(head[3].into()),
+                members: (head[4] > 0).then(|| u64::from(head[4]) << (head[4] % 60)),
+                peer_list_age_seconds: Age::Unknown,
+                recent: RecentSource {
+                    seconds: figure(head[5]),
+                    echo_requests_received: Some(u64::from(head[6]) << (head[7] % 64)),
+                    echo_replies_sent: Some(u64::from(head[8])),
+                    send_lag_p99_seconds: figure(head[9]),
+                    read_delay_p99_seconds: figure(head[10]),
+                    probes_skipped: Some(u64::from(head[9])),
+                    receive_queue_drops: Some(u64::from(head[10] % 4)),
+                    run_delay_seconds: figure(head[11]),
+                    rtt_p99_seconds: figure(head[11]),
+                },
+                ..Source::default()
             },
-            ..Source::default()
-        });
+            0,
+        );
         for _ in 0..head[11] % 32 {
             let Some(peer) = bytes.take::<8>() else { break };
             matrix.peer(&Peer {

@@ -30,6 +30,8 @@
 // They panic if the output has no reader or no room: sys::console writes instead.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
+pub use kube_canary_model::{method, report, send_error, units};
+
 pub mod agent;
 pub mod allocator;
 pub mod config;
@@ -43,17 +45,13 @@ pub mod http;
 pub mod limits;
 pub mod logging;
 pub mod mesh;
-pub mod method;
 pub mod peers;
 pub mod ping;
 pub mod prober;
 pub mod profiling;
-pub mod report;
-pub mod send_error;
 pub mod shim;
 pub mod statistics;
 pub mod sys;
-pub mod units;
 
 #[cfg(test)]
 #[path = "../tests/common/splitmix.rs"]

@@ -1,14 +1,13 @@
-//! The bounds of operators, and those that several stages share, each with its reason. Relations
+//! The bounds of operators, and those that several stages share, each with its reason. Those of reports and of the mesh
+//! are in the crate of the model. Relations
 //! between them are asserted at compile time. A constant of one stage is beside its use.
 
 use std::time::Duration;
 
+pub use kube_canary_model::limits::*;
+
 // ---- peers -------------------------------------------------------------------------------------
 
-/// Peer slots. Both families count, and so do peers that have left but are not forgotten yet. The
-/// value fits a dual-stack mesh of 5,000 nodes (the largest supported Kubernetes cluster) and more
-/// than half as many again in a rollout.
-pub const PEER_SLOTS_MAX: usize = 16_384;
 /// Default number of other nodes that a node probes. With one IP family, a peer has 24 series in
 /// text and 10 in protobuf. 24 peers have 576 and 240. Each node then has at least 12 watchers, 6
 /// of them in other zones.
@@ -22,26 +21,16 @@ const _: () = assert!(MAX_PEERS_DEFAULT <= MAX_PEERS_MAX);
 /// Zones that an agent distinguishes. A peer in a further zone is shown as `unknown`. Regions
 /// have 3 to 6.
 pub const ZONES_MAX: usize = 64;
-/// Bytes of a node name or a zone: a DNS subdomain (RFC 1123), as Kubernetes allows.
-pub const NAME_BYTES_MAX: usize = 253;
 /// Bytes of a peers file. 16,384 lines of the longest form fit.
 pub const PEERS_FILE_BYTES_MAX: u64 = 8 << 20;
 
 // ---- probes ------------------------------------------------------------------------------------
 
-/// Shortest probing interval. A peer's 32-bit counters last 497 days at 10 ms and 136 years at 1 s.
-/// Totals over all peers have 64 bits.
-pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// Longest probing interval, and longest timeout.
 pub const INTERVAL_MAX: Duration = Duration::from_mins(5);
 /// Extra UDP probes that an agent sends in a second, to flows that seem to lose. At most one goes
 /// to each peer.
 pub const FLOW_PROBES_PER_SECOND: usize = 8;
-/// Evidence in nats from which on a flow is said to lose while the others of its link do not. A
-/// flow that loses a fifth takes more than a minute to give more. With less, the flows of a link
-/// that loses a twentieth to a fifth would lose by chance more often than once in 250 links and ten
-/// minutes.
-pub const FLOW_NATS_MIN: u8 = 5;
 /// Probes of one peer that may be in flight at once. Bounds the flight table to `peers × this`.
 pub const IN_FLIGHT_PER_PEER_MAX: u64 = 64;
 /// Longest time that a loss is withheld while the source is asked whether the list is right. No
@@ -80,10 +69,6 @@ pub const NEW_PEER_SILENCE: Duration = Duration::from_secs(30);
 /// How long a reflector may keep a request before it answers, at its next turn. A UDP probe counts
 /// as lost this long after its timeout, and its round-trip time is without that wait.
 pub const DWELL_MAX: Duration = Duration::from_secs(1);
-/// Largest number of flows, and the default of `--flows`: source ports of UDP probes. The outcomes
-/// of the last 64 probes of each link are kept with their flows. A fabric of 16 parallel paths
-/// carries 16 flows on 10 of them on average.
-pub const FLOWS_MAX: u8 = 16;
 /// Longest time between a request and its answer that is believed of a reflector. A longer one
 /// comes from a step of its clock. An agent that was stopped for as long has lost all its answers.
 pub const DWELL_PLAUSIBLE_MAX: Duration = Duration::from_hours(1);
@@ -265,12 +250,6 @@ pub const PID_MAX: u64 = 4_194_304;
 
 // ---- fleet and doctor --------------------------------------------------------------------------
 
-/// Agents that are asked: the largest supported Kubernetes cluster.
-pub const AGENTS_MAX: usize = 5_000;
-/// Objects of one report, `/api/v1/peers`: all slots, each by three methods. 5,000 nodes of two
-/// families have 29,994 with `--max-peers 0`. Agents read a report object by object, so this takes
-/// none of their memory.
-pub const REPORT_PEERS_MAX: usize = 3 * PEER_SLOTS_MAX;
 /// Bytes of one report: of 5,000 nodes of two families by three methods, with 699 bytes for each
 /// object on average. Names of 48 bytes fit. `doctor` holds one report as a whole, and may run
 /// within the 32 MiB of an agent's pod.
@@ -288,36 +267,12 @@ pub const WATCH_INTERVAL_MIN: Duration = Duration::from_secs(1);
 
 // ---- the mesh ----------------------------------------------------------------------------------
 
-/// Reports of a mesh that are collected and judged. The rest is counted.
-pub const MESH_REPORTS_MAX: usize = 300;
 /// Agents of a collection that names them. Their names fit a request's head, if they have fewer
 /// than 70 bytes.
 pub const NAMED_REPORTS_MAX: usize = 100;
-/// Nodes of a mesh that are distinguished: the largest supported Kubernetes cluster, which
-/// 300 reports may name.
-pub const MESH_NODES_MAX: usize = 5_000;
-/// Zones of a mesh that are distinguished. Further ones count as `unknown`. Regions have 3 to 6.
-/// Verdicts keep 320 bytes of sums for each pair of zones.
-pub const MESH_ZONES_MAX: usize = 17;
-/// Failure domains that `--domains-file` may name: as many as fit a byte, with values to spare.
-/// Verdicts keep 72 bytes of sums for each.
-pub const DOMAINS_MAX: usize = 250;
-/// Bytes of a domains file: the most that a ConfigMap holds.
-pub const DOMAINS_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Lines of a domains file that name a domain: one for each node of twice the
-/// largest supported Kubernetes cluster.
-pub const DOMAIN_LINES_MAX: usize = 10_000;
-/// Lines of a domains file with a wildcard: two for each domain. They are compared with a node's
-/// name one after the other. Plain names are looked up.
-pub const DOMAIN_PATTERNS_MAX: usize = 500;
-/// Bytes that are kept of a mesh and used to judge it. A collection may peak at 1 MB. 300 nodes
-/// that each probe all others take 780 KB, of which their cells take 718 KB.
-pub const MESH_BYTES_MAX: usize = 900_000;
 /// Age from which an agent's list of peers is reported as old. It is above `watch_silence` in
 /// `src/discovery/kubernetes/config.rs`, after which a list is confirmed even if nothing changes.
 pub const LIST_AGE_MAX: Duration = Duration::from_mins(4);
-/// Verdicts that are reported, gravest first.
-pub const MESH_VERDICTS_MAX: usize = 64;
 /// Verdicts of the last 24 hours that have ended and that a judge keeps, and their bytes. A verdict
 /// with its sentence takes some 450 bytes, so the bytes suffice for 150 of them.
 pub const JUDGE_PAST_MAX: usize = 256;
@@ -331,13 +286,6 @@ pub const JUDGE_VERDICTS_MAX: usize = MESH_VERDICTS_MAX + JUDGE_PAST_MAX;
 /// Bytes of a judge's document. A mesh without a fault has 400, and one with 64 verdicts and a
 /// full past some 120 KB.
 pub const JUDGE_DOCUMENT_BYTES_MAX: usize = 192 * 1_024;
-/// Reports that a judge collects, and nodes that it distinguishes: the largest supported Kubernetes
-/// cluster.
-pub const JUDGED_NODES_MAX: usize = AGENTS_MAX;
-/// Bytes that a judge keeps of a mesh and uses to judge it. 5,000 nodes that probe 24 peers by
-/// three methods take 2.6 MB if nothing is lost, of which their cells take 1 MB, and 4.5 MB if all
-/// links lose.
-pub const JUDGED_BYTES_MAX: usize = 5_000_000;
 /// Reports that a judge requests at once. A report has some hundred bytes, so the time of a request
 /// is that of its round trips.
 pub const JUDGE_REQUESTS_MAX: usize = 16;

@@ -87,7 +87,7 @@ fn says_something(item: &Item) -> bool {
 #[test]
 fn public_documentation_says_more_than_the_name() {
     let (mut wrong, mut checked) = (Vec::new(), 0);
-    for path in rust_files(&root().join("src")) {
+    for path in ["src", "crates"].iter().flat_map(|folder| rust_files(&root().join(folder))) {
         let items = items(&read(&path));
         checked += items.len();
         let path = path.strip_prefix(root()).expect("below it").display();

@@ -100,20 +100,23 @@ fn drawn(rate: f64, state: &mut u64) -> u32 {
 }
 
 fn begin(matrix: &mut Matrix, node: &str, zone: &str, nodes: usize) {
-    matrix.begin_row(&Source {
-        node: Cow::Borrowed(node),
-        zone: Cow::Borrowed(zone),
-        interval_seconds: Some(1.0),
-        hour_kept: Some(true),
-        members: Some(nodes as u64),
-        peer_list_age_seconds: Age::Seconds(1.0),
-        recent: RecentSource { seconds: Some(60.0), ..RecentSource::default() },
-        ..Source::default()
-    });
+    matrix.begin_row(
+        &Source {
+            node: Cow::Borrowed(node),
+            zone: Cow::Borrowed(zone),
+            interval_seconds: Some(1.0),
+            hour_kept: Some(true),
+            members: Some(nodes as u64),
+            peer_list_age_seconds: Age::Seconds(1.0),
+            recent: RecentSource { seconds: Some(60.0), ..RecentSource::default() },
+            ..Source::default()
+        },
+        0,
+    );
 }
 
 fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
-    let mut matrix = Matrix::within(Bounds { rows: nodes, nodes, bytes: BYTES_MAX });
+    let mut matrix = Matrix::within(Bounds { rows: nodes, nodes, bytes: BYTES_MAX }, 1_800_000_000);
     let mut state = 20_261_122;
     let zone = |node: usize| format!("zone-{}", node % ZONES);
     for node in 0..nodes {

@@ -16,7 +16,7 @@ use crate::limits::{
     PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SLOT_KEPT_SLACK,
 };
 use crate::logging::LogFormat;
-use crate::mesh::domains::Domains;
+use crate::mesh::domains;
 use crate::peers::{Family, Method, Methods};
 use crate::statistics::{Bounds, Scale};
 use crate::units::parse_duration;
@@ -285,7 +285,7 @@ fn heap_profile(text: &str) -> Result<PathBuf, String> {
 /// Reads the domains file once, so that a bad one stops the start.
 pub(super) fn domains_file(typed: &Typed) -> Result<Option<PathBuf>, UsageError> {
     let Some(path) = typed.text("domains-file").map(PathBuf::from) else { return Ok(None) };
-    Domains::read(&path).map_err(|error| UsageError(error.to_string()))?;
+    domains::read(&path).map_err(|error| UsageError(error.to_string()))?;
     Ok(Some(path))
 }
 

@@ -37,7 +37,7 @@ use crate::mesh::matrix::Matrix;
 use crate::mesh::verdicts;
 use crate::report::{self, Report};
 use crate::sys::stop::Stop;
-use crate::sys::{console, tun};
+use crate::sys::{clock, console, tun};
 use namespace::Network;
 use switch::{Port, Switch};
 use table::AgentSummary;
@@ -292,14 +292,15 @@ impl Mesh {
     /// Asks all agents for their reports. Returns a summary of each, and the headline of the
     /// verdicts that follow from all.
     async fn look(&self) -> (Vec<AgentSummary>, String) {
-        let (mut summaries, mut matrix) = (Vec::with_capacity(self.agents.len()), Matrix::new());
+        let (mut summaries, mut matrix) =
+            (Vec::with_capacity(self.agents.len()), Matrix::new(clock::realtime().as_secs()));
         for Agent { node, address, http, .. } in &self.agents {
             let answer = client::get(*http, report::PATH, REPORT_BYTES_MAX, AGENT_TIME).await.ok();
             let report: Option<Report<'_>> = answer.as_deref().and_then(|text| serde_json::from_slice(text).ok());
             summaries.push(AgentSummary::new(node, *address, report.as_ref(), self.agents.len() - 1));
             match &report {
                 Some(report) => {
-                    matrix.begin_row(&report.source);
+                    matrix.begin_row(&report.source, 0);
                     // A report of ours names each peer once.
                     for peer in &report.peers {
                         matrix.peer(peer);

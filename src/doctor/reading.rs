@@ -22,6 +22,7 @@ use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Bounds, Matrix};
 use crate::mesh::split::{Object, SplitError, Splitter};
 use crate::report::{Age, Missing, Peer, Report, Source};
+use crate::sys::clock::Stopwatch;
 
 /// Nodes without a report that are read, of all meshes together: twice the
 /// largest supported Kubernetes cluster.
@@ -70,6 +71,7 @@ pub enum FieldsError {
 #[derive(Debug)]
 pub struct Reading {
     matrix: Matrix,
+    stopwatch: Stopwatch,
     /// The limit of accepted reports, and of the lines of a document.
     reports_max: usize,
     /// Sources whose report was accepted, with the document it came from.
@@ -154,8 +156,10 @@ impl Reading {
     }
 
     fn within(bounds: Bounds, reports_max: usize) -> Self {
+        let stopwatch = Stopwatch::start();
         Self {
-            matrix: Matrix::within(bounds),
+            matrix: Matrix::within(bounds, stopwatch.epoch),
+            stopwatch,
             reports_max,
             taken: HashMap::new(),
             owners: HashMap::new(),
@@ -246,7 +250,7 @@ impl Reading {
             return Err(ReportError::TooMany(self.reports_max));
         }
         self.taken.insert(node.clone(), document);
-        self.matrix.begin_row(source);
+        self.matrix.begin_row(source, self.stopwatch.seconds());
         self.facts.add(source);
         self.facts.traces.begin_report(&node, &source.zone);
         Ok(node)

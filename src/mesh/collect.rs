@@ -46,6 +46,7 @@ use crate::limits::{FRAME_BYTES, JUDGE_REQUEST_PAUSE, MESH_REPORTS_MAX, REPORT_B
 use crate::peers::name_in_reports;
 use crate::report::compact::{self, NotCompact};
 use crate::report::{Missing, Peer, Source};
+use crate::sys::clock::Stopwatch;
 
 /// Least time that an agent may let a reader wait for its report, however many are still to be
 /// read.
@@ -113,18 +114,20 @@ pub enum For<'a> {
 /// ,{row}
 /// …` for a reader.
 pub async fn collect(view: Arc<View>, port: u16, times: Times, purpose: For<'_>) -> Collected {
+    let stopwatch = Stopwatch::start();
+    let within = |bounds| Matrix::within(bounds, stopwatch.epoch);
     let (queue, mut matrix, rows, mut silent) = match purpose {
-        For::Reader(rows) => (Queue::new(&view, port), Matrix::within(Bounds::AGENT), rows, None),
-        For::ReaderOf(rows, nodes) => (Queue::of_named(&view, port, nodes), Matrix::within(Bounds::AGENT), rows, None),
+        For::Reader(rows) => (Queue::new(&view, port), within(Bounds::AGENT), rows, None),
+        For::ReaderOf(rows, nodes) => (Queue::of_named(&view, port, nodes), within(Bounds::AGENT), rows, None),
         For::Judge(silent) => {
             let (queue, rows) = (Queue::of_all(&view, port, silent), FrameWriter::nowhere());
-            (queue, Matrix::within(Bounds::JUDGE), rows, Some(silent))
+            (queue, within(Bounds::JUDGE), rows, Some(silent))
         }
     };
     list(&view, &mut matrix, silent.is_some());
     let queue = RefCell::new(queue);
     let hashes = if silent.is_some() { Hashes::of(&matrix) } else { Hashes::default() };
-    let mut collection = Collection { matrix, rows, count: 0, queue: &queue, times, hashes };
+    let mut collection = Collection { matrix, stopwatch, rows, count: 0, queue: &queue, times, hashes };
     let (mut missing, mut missing_not_listed) = (Vec::new(), 0);
     let mut note = |matrix: &mut Matrix, node: &str, error: &RowError| {
         if let RowError::Another(_) = error {
@@ -225,6 +228,7 @@ impl Hashes {
 
 struct Collection<'a> {
     matrix: Matrix,
+    stopwatch: Stopwatch,
     rows: FrameWriter,
     /// Number of reports that have begun.
     count: usize,
@@ -248,9 +252,9 @@ impl Collection<'_> {
     }
 
     fn compact(&mut self, target: &Target, report: &[u8]) -> Result<(), RowError> {
-        let mut reader = compact::Reader::new(report, self.matrix.now_unix_seconds())?;
+        let mut reader = compact::Reader::new(report, self.stopwatch.now_unix_seconds())?;
         self.check_source(target, &reader.source)?;
-        self.matrix.begin_row(&reader.source);
+        self.matrix.begin_row(&reader.source, self.stopwatch.seconds());
         let mut name = String::new();
         while let Some((hash, peer)) = reader.next_peer() {
             // A report cannot add a node that discovery does not know.
@@ -367,8 +371,8 @@ impl<'a, 'b> Row<'a, 'b> {
                     if let Some(target) = self.target {
                         self.collection.check_source(target, &source)?;
                     }
-                    let Collection { matrix, rows, count, .. } = &mut *self.collection;
-                    matrix.begin_row(&source);
+                    let Collection { matrix, stopwatch, rows, count, .. } = &mut *self.collection;
+                    matrix.begin_row(&source, stopwatch.seconds());
                     let comma: &[u8] = if *count > 0 { b"," } else { b"" };
                     rows.write(&[comma, b"{\"source\":", text, b",\"peers\":["]).await;
                     *count += 1;

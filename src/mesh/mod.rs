@@ -9,15 +9,14 @@ mod collect;
 pub mod domains;
 mod frame_writer;
 mod judge;
-pub mod matrix;
 mod openings;
 pub mod page;
 mod queue;
 mod routes;
-mod slices;
 pub mod split;
 mod times;
-pub mod verdicts;
+
+pub use kube_canary_verdicts::{self as verdicts, matrix};
 
 pub use judge::{JUDGES, JudgeTimes};
 pub use routes::MeshRoutes;

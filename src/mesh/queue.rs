@@ -277,8 +277,8 @@ mod tests {
             zone: None,
         });
         let roster = Arc::new(Roster::new(all, false));
-        let mut matrix = Matrix::new();
-        matrix.begin_row(&serde_json::from_str(r#"{"node":"a","zone":"z"}"#).expect("a source"));
+        let mut matrix = Matrix::new(1_800_000_000);
+        matrix.begin_row(&serde_json::from_str(r#"{"node":"a","zone":"z"}"#).expect("a source"), 0);
         (Queue { roster, ..Queue::of_list(&Directory::default(), 9, MESH_REPORTS_MAX) }, matrix)
     }
 
@@ -320,7 +320,7 @@ mod tests {
         let asked = |silent: &Silent| {
             let mut queue = Queue::of_members(&directory, "n4", 9, silent);
             let peer: report::Peer<'_> = serde_json::from_str(r#"{"node":"n7"}"#).expect("a peer");
-            queue.learn(&peer, &mut Matrix::new());
+            queue.learn(&peer, &mut Matrix::new(1_800_000_000));
             let count = queue.count();
             let targets: Vec<Target> = std::iter::from_fn(|| queue.next()).collect();
             assert!(queue.is_empty() && targets.len() == count);

@@ -100,23 +100,15 @@ type SmallCount = AtomicU8;
 /// Marks types that consist of atomic integers and nothing else.
 #[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
 mod atomics {
-    use super::{Atomic, Count, Hot, Rare, SmallCount, Zero};
+    use super::{Atomic, Hot, Rare, Zero};
     // SAFETY: atomic integers, and structs of them.
     unsafe impl Zero for Hot {}
     // SAFETY: as above.
     unsafe impl Zero for Rare {}
     // SAFETY: as above.
-    unsafe impl Zero for Count {}
-    // SAFETY: as above.
-    unsafe impl Zero for SmallCount {}
-    // SAFETY: as above.
     unsafe impl Atomic for Hot {}
     // SAFETY: as above.
     unsafe impl Atomic for Rare {}
-    // SAFETY: as above.
-    unsafe impl Atomic for Count {}
-    // SAFETY: as above.
-    unsafe impl Atomic for SmallCount {}
 }
 
 impl Slots {

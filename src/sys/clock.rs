@@ -64,9 +64,46 @@ fn read(clock: ClockId) -> Nanos {
     Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
 }
 
+/// The time since it was started. It counts the time of day on from there, whatever steps the
+/// real-time clock makes.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch {
+    /// When it was started, in Unix seconds.
+    pub epoch: u64,
+    begun: Nanos,
+}
+
+impl Stopwatch {
+    /// Starts one.
+    pub fn start() -> Self {
+        Self { epoch: realtime().as_secs(), begun: monotonic() }
+    }
+
+    /// Returns the whole seconds since its start.
+    pub fn seconds(&self) -> i64 {
+        monotonic().since(self.begun).as_secs().cast_signed()
+    }
+
+    /// Returns the time of day in Unix seconds.
+    pub fn now_unix_seconds(&self) -> u64 {
+        self.epoch.saturating_add_signed(self.seconds())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_of_the_real_time_clock_moves_no_stopwatch() {
+        for step in [3_600_i64, -3_600] {
+            // As if the clock had stepped by this much since then.
+            let begun = Stopwatch::start();
+            let stepped = Stopwatch { epoch: begun.epoch.saturating_add_signed(-step), ..begun };
+            assert!((0..60).contains(&stepped.seconds()), "{step}");
+            assert!((stepped.epoch..stepped.epoch + 60).contains(&stepped.now_unix_seconds()), "{step}");
+        }
+    }
 
     #[test]
     fn the_clocks_are_in_their_order() {

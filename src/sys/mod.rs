@@ -19,6 +19,9 @@
 //! | [`table`] | tables for terminals, and the figures in them |
 //! | [`tun`] | a network interface, whose packets a process reads and writes |
 
+pub use kube_canary_region as region;
+pub use kube_canary_region::text;
+
 pub mod clock;
 pub mod console;
 pub mod descriptors;
@@ -27,11 +30,9 @@ pub mod lacks;
 pub mod ntp;
 pub mod priority;
 pub mod proc;
-pub mod region;
 pub mod relro;
 pub mod settle;
 pub mod stop;
 pub mod table;
 pub mod terminal;
-pub mod text;
 pub mod tun;

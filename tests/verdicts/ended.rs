@@ -1,14 +1,13 @@
 //! Faults that end while the recent windows of the agents still show their losses. Each probe of
 //! the last minutes is drawn, and reports have the counts that agents would have. The constants of
-//! `src/mesh/verdicts/quiet.rs` were chosen before these meshes were drawn.
+//! `crates/verdicts/src/quiet.rs` were chosen before these meshes were drawn.
 
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::verdicts::{Judged, Kind, Verdict, judge_whole};
 use kube_canary::report::Method;
-use kube_canary::sys::clock;
 
 use super::mesh::{Plan, Random};
-use super::rows::{Made, put_at};
+use super::rows::{EPOCH, Made, put_at};
 use super::shapes::{seed, some};
 
 /// Number of peers of each node.
@@ -111,8 +110,8 @@ fn judged(random: &mut Random, shape: Shape, fault: &Fault) -> (Judged, Vec<i64>
     let Shape { nodes, collection } = shape;
     let mut plan = Plan::new(nodes);
     (plan.protocols, plan.dual) = (true, false);
-    let mut matrix = Matrix::new();
-    let epoch = clock::realtime().as_secs().cast_signed();
+    let mut matrix = Matrix::new(EPOCH);
+    let epoch = EPOCH.cast_signed();
     for node in 0..nodes {
         let read = i64::try_from(node).expect("few") * collection / i64::try_from(nodes).expect("few") - collection;
         let window = 30 + i64::try_from(random.below(30)).expect("few");

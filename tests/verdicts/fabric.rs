@@ -11,7 +11,7 @@ use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::mesh::{Plan, Random};
-use super::rows::{Made, put};
+use super::rows::{EPOCH, Made, put};
 use super::shapes::{seed, some};
 
 const NODES: usize = 12;
@@ -92,7 +92,7 @@ fn judged_whole(random: &mut Random, paths: usize, seconds: u32, rate_at: impl F
     }
     let mut plan = Plan::new(NODES);
     (plan.protocols, plan.dual) = (true, false);
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     for node in 0..NODES {
         let row: Vec<Made> = links
             .iter()

@@ -13,7 +13,7 @@ use kube_canary::mesh::domains::Domains;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::report::{Method, Network};
 
-use super::rows::{Made, put};
+use super::rows::{EPOCH, Made, put};
 pub use crate::splitmix::Random;
 
 pub fn whole(number: f64) -> u32 {
@@ -504,7 +504,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     if let Some((node, rate)) = plan.foreign {
         counted[node] += u64::from(whole(rate * windows[node]));
     }
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     for (node, row) in rows.iter().enumerate() {
         if plan.has_row(node) {
             put(plan, &mut matrix, node, row, (windows[node], counted[node]));

@@ -6,7 +6,7 @@ use kube_canary::mesh::verdicts::{Kind, Verdict, judge};
 use kube_canary::report::Method;
 
 use super::mesh::{Plan, Random, name};
-use super::rows::{Made, put_at};
+use super::rows::{EPOCH, Made, put_at};
 use super::shapes::seed;
 
 const NODES: usize = 12;
@@ -65,7 +65,7 @@ fn judged(random: &mut Random, fault: &Fault, round: i64) -> Vec<Verdict> {
     (plan.protocols, plan.dual) = (true, false);
     let mut order: Vec<usize> = (1..NODES).collect();
     (1..order.len()).for_each(|place| order.swap(place, random.below(place + 1)));
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     for (place, node) in std::iter::once(0).chain(order).enumerate() {
         let read = i64::try_from(place).expect("few") * round / i64::try_from(NODES).expect("few");
         if fault.lasts_at(read) && node != 0 && (fault.is_cut)(0, node) {
@@ -157,7 +157,7 @@ fn a_false_report_of_silence_hides_no_fault_of_others() {
     for said in [1, 3, 5, 60] {
         let mut plan = Plan::new(NODES);
         plan.dual = false;
-        let mut matrix = Matrix::new();
+        let mut matrix = Matrix::new(EPOCH);
         for node in 0..NODES {
             let row: Vec<Made> = (0..NODES)
                 .filter(|to| *to != node)

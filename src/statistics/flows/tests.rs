@@ -258,7 +258,7 @@ fn a_flow_that_may_lose_has_evidence_before_it_is_said_to_lose() {
 }
 
 /// A verdict ends with 12 answers if the flow lost all, and with 26 if it lost half
-/// (`src/mesh/verdicts/quiet.rs`).
+/// (`crates/verdicts/src/quiet.rs`).
 #[test]
 fn the_answers_of_a_flow_that_loses_no_more_are_counted_with_their_time() {
     const END: u32 = BEGIN + 90;

@@ -11,13 +11,11 @@ mod names;
 mod pairs;
 mod relay;
 
-use tokio::task::yield_now;
-
 use self::names::Names;
 use self::pairs::Pairs;
 use crate::limits::{JUDGE_NODES_BYTES_MAX, NAME_BYTES_MAX};
 use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
-use crate::mesh::slices::Slice;
+use crate::mesh::verdicts::slices::{Slice, yield_now};
 use crate::mesh::verdicts::{Evidence, Standing};
 use crate::report::{SendError, weighed_loss};
 

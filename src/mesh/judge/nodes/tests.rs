@@ -7,6 +7,9 @@ use crate::http::Render;
 use crate::limits::{FRAME_BYTES, MESH_ZONES_MAX, NODES_DOCUMENT_BYTES_MAX};
 use crate::mesh::matrix::Bounds;
 
+/// When the collections begin, in Unix seconds.
+const EPOCH: u64 = 1_800_000_000;
+
 /// A peer of a report, and its losses of 60 probes by ICMP and of 6 by TCP.
 struct Told<'a> {
     node: &'a str,
@@ -21,7 +24,7 @@ const WELL: Told<'static> = Told { node: "", state: "ready", icmp: 0, tcp: 0, rt
 fn add(matrix: &mut Matrix, node: &str, lag: f64, told: &[Told<'_>]) {
     let source = json!({"node": node, "zone": "z", "listening_seconds": 900.0, "interval_seconds": 1.0,
         "recent": {"seconds": 60.0, "send_lag_p99_seconds": lag, "rtt_p99_seconds": 0.004}});
-    matrix.begin_row(&serde_json::from_str(&source.to_string()).expect("a source"));
+    matrix.begin_row(&serde_json::from_str(&source.to_string()).expect("a source"), 0);
     for peer in told {
         for (protocol, sent, lost) in [("icmp", 60, peer.icmp), ("tcp", 6, peer.tcp)] {
             let object = json!({"node": peer.node, "zone": "z", "network": "pod", "protocol": protocol,
@@ -63,7 +66,7 @@ fn row<'a>(document: &'a Value, node: &str) -> &'a Value {
 
 #[tokio::test]
 async fn a_node_has_what_it_lost_what_others_lost_to_it_and_the_protocol_that_lost_most() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     add(
         &mut matrix,
         "b",
@@ -112,7 +115,7 @@ async fn a_node_has_what_it_lost_what_others_lost_to_it_and_the_protocol_that_lo
 
 #[tokio::test]
 async fn what_is_no_evidence_for_verdicts_is_marked_and_counts_for_no_other_node() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     // The first is starved. Two of three call `gone` terminating.
     add(&mut matrix, "late", 0.5, &[Told { node: "a", icmp: 60, ..WELL }, Told { node: "gone", ..WELL }]);
     let leaving = || Told { node: "gone", state: "terminating", icmp: 60, ..WELL };
@@ -132,7 +135,7 @@ async fn what_is_no_evidence_for_verdicts_is_marked_and_counts_for_no_other_node
 
 #[tokio::test]
 async fn the_ten_worst_links_are_kept_and_few_probes_weigh_less() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     let names: Vec<String> = (0..20).map(|n| format!("n{n:02}")).collect();
     let losing: Vec<Told<'_>> =
         (1..20).zip(&names[1..]).map(|(lost, node)| Told { node, icmp: lost, ..WELL }).collect();
@@ -151,10 +154,10 @@ async fn the_ten_worst_links_are_kept_and_few_probes_weigh_less() {
 
 #[tokio::test]
 async fn an_empty_mesh_and_the_longest_names_are_written_too() {
-    let nothing = document(&Matrix::new()).await;
+    let nothing = document(&Matrix::new(EPOCH)).await;
     let lists = ["rows", "worst", "zone_pairs"].map(|list| &nothing[list]);
     assert_eq!(lists, [&json!([]); 3]);
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     let long = ["\u{1}", "\u{2}"].map(|letter| letter.repeat(NAME_BYTES_MAX));
     let too_long = "x".repeat(NAME_BYTES_MAX + 1);
     add(&mut matrix, &long[0], 0.0, &[Told { node: &long[1], icmp: 9, ..WELL }]);
@@ -173,7 +176,7 @@ async fn five_thousand_nodes_with_long_names_fit_their_memory_and_their_document
         .map(|n| format!("ip-10-{}-{}-{}.eu-central-1.compute.internal", n / 900, n * 7 % 256, n % 251))
         .collect();
     let bounds = Bounds { rows: NODES, nodes: NODES, bytes: 64 << 20 };
-    let mut matrix = Matrix::within(bounds);
+    let mut matrix = Matrix::within(bounds, EPOCH);
     for (at, name) in names.iter().enumerate() {
         let peers: Vec<Told<'_>> =
             (1..=4).map(|step| Told { node: &names[(at + step * step) % NODES], icmp: 1, ..WELL }).collect();
@@ -193,7 +196,7 @@ async fn five_thousand_nodes_with_long_names_fit_their_memory_and_their_document
 
 #[tokio::test]
 async fn a_pair_of_zones_has_the_protocol_that_lost_most_its_links_and_their_median() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     for (node, zone) in [("a", "east"), ("b", "east"), ("c", "west"), ("d", "west"), ("late", "east"), ("e", "")] {
         matrix.member(node, zone);
     }
@@ -226,7 +229,7 @@ async fn a_pair_of_zones_has_the_protocol_that_lost_most_its_links_and_their_med
 
 #[tokio::test]
 async fn the_pairs_of_the_most_zones_fit_their_memory_and_a_frame_whatever_their_names() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     let zones: Vec<String> = (0..MESH_ZONES_MAX + 3).map(|n| format!("{n:02}{}", "\u{1}".repeat(251))).collect();
     for (node, zone) in zones.iter().enumerate() {
         matrix.member(&format!("n{node}"), zone);
@@ -249,10 +252,10 @@ async fn the_pairs_of_the_most_zones_fit_their_memory_and_a_frame_whatever_their
 
 #[tokio::test]
 async fn a_link_that_could_not_be_sent_to_is_neither_lossless_nor_lost() {
-    let mut matrix = Matrix::new();
+    let mut matrix = Matrix::new(EPOCH);
     add(&mut matrix, "a", 0.0, &[Told { node: "b", ..WELL }]);
     let source = json!({"node": "b", "zone": "z", "recent": {"seconds": 60.0}});
-    matrix.begin_row(&serde_json::from_str(&source.to_string()).expect("a source"));
+    matrix.begin_row(&serde_json::from_str(&source.to_string()).expect("a source"), 0);
     let object = json!({"node": "a", "zone": "z", "recent": {"seconds": 60.0, "send_errors": 60,
         "send_error_reason": "not_permitted"}});
     assert!(matrix.peer(&serde_json::from_str(&object.to_string()).expect("a peer")));

@@ -1,0 +1,327 @@
+use super::*;
+
+const NOW: u64 = 1_800_000_000;
+
+fn source() -> Source<'static> {
+    Source {
+        node: "node-a".into(),
+        zone: "zone-1".into(),
+        interval_seconds: Some(1.0),
+        listening_seconds: Some(1_234.5),
+        members: Some(5_000),
+        recent: RecentSource {
+            seconds: Some(45.5),
+            echo_requests_received: Some(1_080),
+            send_lag_p99_seconds: Some(0.25),
+            probes_skipped: Some(0),
+            run_delay_seconds: Some(0.0),
+            rtt_p99_seconds: Some(0.004),
+            ..RecentSource::default()
+        },
+        ..Source::default()
+    }
+}
+
+fn well(protocol: Protocol) -> Peer<'static> {
+    let heard = matches!(protocol, Protocol::Udp | Protocol::Udpv6);
+    Peer {
+        protocol,
+        usual_rtt_p50_seconds: Some(0.000_31),
+        ten_minutes: Some(TenMinutes { seconds: 600.0, sent: 600, lost: 0 }),
+        heard: heard.then_some(45),
+        recent: RecentPeer {
+            seconds: 45.5,
+            sent: 46,
+            received: 45,
+            lost_there: heard.then_some(0),
+            lost_back: heard.then_some(0),
+            rtt_p50_seconds: Some(0.000_33),
+            ..RecentPeer::default()
+        },
+        ..Peer::default()
+    }
+}
+
+/// A peer of which everything is reported that this form has.
+fn worst() -> Peer<'static> {
+    let losing = vec![LosingFlow { source_port: 40_312, lost: 9, probes: 30, direction: Way::In }];
+    Peer {
+        state: State::Unready,
+        since_unix_seconds: Some(NOW - 3_000),
+        ten_minutes: Some(TenMinutes { seconds: 540.0, sent: 540, lost: 301 }),
+        heard: Some(300),
+        flows: Some(Flows { probed: 16, losing_count: 3, losing, suspect: None, answered: 12, answered_seconds: 9 }),
+        mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: Said::TooBig }),
+        recent: RecentPeer {
+            seconds: 31.2,
+            sent: 510,
+            received: 209,
+            lost: 300,
+            lost_in_row: 7,
+            answered_since: 2,
+            answered_before: 4,
+            answered_seconds: 0,
+            lost_there: Some(200),
+            lost_back: Some(99),
+            ..well(Protocol::Udp).recent
+        },
+        ..well(Protocol::Udp)
+    }
+}
+
+fn written(peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
+    let mut writer = Writer::new(&source(), 0, NOW);
+    for (node, peer) in peers {
+        writer.peer(*node, peer);
+    }
+    writer.end(0)
+}
+
+fn read(bytes: &[u8]) -> Option<Vec<(u64, Peer<'static>)>> {
+    let mut reader = Reader::new(bytes, NOW + 5).ok()?;
+    Some(std::iter::from_fn(|| reader.next_peer()).collect())
+}
+
+#[test]
+fn a_report_is_read_as_it_was_written() {
+    let bytes = written(&[(9, worst()), (3, well(Protocol::Tcpv6)), (9, well(Protocol::Icmp))]);
+    let reader = Reader::new(&bytes, NOW).expect("a report");
+    assert_eq!(serde_json::to_string(&reader.source).unwrap(), serde_json::to_string(&source()).unwrap());
+    let peers = read(&bytes).unwrap();
+    let places: Vec<_> = peers.iter().map(|(node, peer)| (*node, peer.protocol)).collect();
+    assert_eq!(places, [(3, Protocol::Tcpv6), (9, Protocol::Icmp), (9, Protocol::Udp)]);
+    let near = |a: Option<f64>, b: Option<f64>| (a.unwrap() / b.unwrap() - 1.0).abs() < 3e-4;
+    for (read, wrote) in
+        [(&peers[0].1, well(Protocol::Tcpv6)), (&peers[1].1, well(Protocol::Icmp)), (&peers[2].1, worst())]
+    {
+        assert!(near(read.recent.rtt_p50_seconds, wrote.recent.rtt_p50_seconds));
+        assert!(near(read.usual_rtt_p50_seconds, wrote.usual_rtt_p50_seconds));
+        let plain = |peer: &Peer<'_>| {
+            let recent = RecentPeer { rtt_p50_seconds: None, ..peer.recent };
+            let ten_minutes = peer.ten_minutes.filter(|said| said.lost > 0);
+            let since_unix_seconds = peer.since_unix_seconds.map(|since| since.min(NOW - 2_995));
+            let peer = Peer { recent, ten_minutes, usual_rtt_p50_seconds: None, since_unix_seconds, ..peer.clone() };
+            serde_json::to_string(&peer).unwrap()
+        };
+        // The reader's clock is 5 s ahead, and so is the moment.
+        let wrote = Peer { since_unix_seconds: wrote.since_unix_seconds.map(|since| since + 5), ..wrote };
+        assert_eq!(plain(read), plain(&wrote));
+    }
+}
+
+#[test]
+fn of_several_flows_the_worst_is_written_and_a_suspect_only_without_them() {
+    let flow = |source_port, lost| LosingFlow { source_port, lost, probes: 30, direction: Way::Out };
+    let suspect = Some(Suspect { source_port: 7, lost: 2, probes: 9, direction: Way::In, decinats: 31 });
+    let flows = |losing: Vec<LosingFlow>, suspect| {
+        let losing_count = u8::try_from(losing.len()).unwrap();
+        let flows = Some(Flows { probed: 16, losing_count, losing, suspect, ..Flows::default() });
+        read(&written(&[(1, Peer { flows, ..well(Protocol::Udp) })])).unwrap().remove(0).1.flows
+    };
+    let two = flows(vec![flow(1, 4), flow(2, 20)], None).unwrap();
+    assert_eq!((two.losing_count, two.losing, two.suspect), (2, vec![flow(2, 20)], None));
+    let none = flows(Vec::new(), suspect).unwrap();
+    assert_eq!((none.losing_count, none.losing, none.suspect), (0, Vec::new(), suspect));
+    assert_eq!(flows(Vec::new(), None), None, "flows without loss are left out");
+}
+
+#[test]
+fn addresses_of_loopback_and_old_sources_stay_what_they_are() {
+    let local = Peer { address: "127.0.0.3".parse().ok(), ..well(Protocol::Icmp) };
+    assert!(read(&written(&[(1, local)])).unwrap()[0].1.address.is_some_and(|address| address.is_loopback()));
+    assert_eq!(read(&written(&[(1, well(Protocol::Icmp))])).unwrap()[0].1.address, None);
+    let old = Source { node: "a".into(), ..Source::default() };
+    let bytes = Writer::new(&old, 0, NOW).end(0);
+    let reader = Reader::new(&bytes, NOW).unwrap();
+    assert_eq!(serde_json::to_string(&reader.source).unwrap(), serde_json::to_string(&old).unwrap());
+}
+
+#[test]
+fn an_address_that_has_left_does_not_hide_its_successor() {
+    let left = Peer { state: State::Left, ..well(Protocol::Icmp) };
+    for both in [[(1, left.clone()), (1, well(Protocol::Icmp))], [(1, well(Protocol::Icmp)), (1, left.clone())]] {
+        let peers = read(&written(&both)).unwrap();
+        assert_eq!((peers.len(), peers[0].1.state), (1, State::Ready));
+    }
+}
+
+#[test]
+fn a_report_of_24_peers_takes_512_bytes_by_one_method_and_1536_by_three() {
+    let of = |protocols: &[Protocol], name: &str| {
+        let mut writer = Writer::new(&Source { node: name.into(), zone: name.into(), ..source() }, 0, NOW);
+        for node in 0..24 {
+            for protocol in protocols {
+                writer.peer(node, &well(*protocol));
+            }
+        }
+        writer.end(0).len()
+    };
+    let three = [Protocol::Icmp, Protocol::Udp, Protocol::Tcp];
+    let name = "ip-10-0-0-7.eu";
+    assert!(of(&three[..1], name) <= 512, "{}", of(&three[..1], name));
+    assert!(of(&three, name) <= 1_536, "{}", of(&three, name));
+}
+
+/// What an agent of this name reports of a mesh in which it probes this many others.
+fn of_full_mesh(own: u64, nodes: u64, lossy: &[u64], lost: u32) -> Vec<u8> {
+    let (mut writer, mut choice) = (Writer::new(&source(), own, NOW), Choice::new(own));
+    let others = || (0..nodes).map(|node| node.wrapping_mul(0x9e37_79b9_7f4a_7c15)).filter(|node| *node != own);
+    let lost_to = |node: &u64| if lossy.contains(node) { lost } else { 0 };
+    for node in others() {
+        (0..3).for_each(|_| choice.add(node, losses_beyond_chance(45, lost_to(&node))));
+    }
+    let Chosen { nodes, left_out } = choice.end();
+    for node in others().filter(|node| nodes.contains(node)) {
+        for protocol in [Protocol::Icmp, Protocol::Udp, Protocol::Tcp] {
+            let lost = lost_to(&node);
+            let recent = RecentPeer { lost, received: 45 - lost, ..well(protocol).recent };
+            writer.peer(node, &Peer { recent, ..well(protocol) });
+        }
+    }
+    writer.end(left_out)
+}
+
+#[test]
+fn of_many_losing_peers_the_worst_are_chosen_in_bounded_memory() {
+    let mut choice = Choice::new(0);
+    for node in 0..5_000 {
+        choice.add(node, 20);
+        choice.add(node, if node == 4_000 { 30 } else { 10 });
+    }
+    assert_eq!(choice.losers.len(), SAMPLE + LOSERS_MAX);
+    let chosen = choice.end();
+    assert_eq!((chosen.nodes.len(), chosen.left_out), (SAMPLE + LOSERS_MAX, 5_000 - (SAMPLE + LOSERS_MAX) as u64));
+    assert_eq!(chosen.nodes[SAMPLE], 4_000);
+}
+
+#[test]
+fn of_a_mesh_that_is_too_large_both_ends_keep_the_same_links_and_those_that_lose_most() {
+    let hash = |node: u64| node.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let peers = |bytes: &[u8]| -> Vec<u64> {
+        let mut nodes: Vec<u64> = read(bytes).unwrap().into_iter().map(|(node, _)| node).collect();
+        nodes.dedup();
+        nodes
+    };
+    let whole = of_full_mesh(hash(0), 500, &[], 0);
+    assert_eq!((peers(&whole).len(), Reader::new(&whole, NOW).unwrap().left_out), (499, 0));
+    let lossy: Vec<u64> = (4_000..4_020).map(hash).collect();
+    for (lost, kept) in [(9, SAMPLE), (10, SAMPLE + LOSERS_MAX)] {
+        let bytes = of_full_mesh(hash(0), 5_000, &lossy, lost);
+        let reader = Reader::new(&bytes, NOW).unwrap();
+        assert_eq!((reader.left_out, peers(&bytes).len()), (4_999 - kept as u64, kept));
+        let RecentSource { echo_requests_received, probes_skipped, .. } = reader.source.recent;
+        assert_eq!((echo_requests_received, probes_skipped), (None, None), "they are of all peers");
+        assert!(bytes.len() <= 4_096, "{}", bytes.len());
+    }
+    let own = peers(&of_full_mesh(hash(0), 5_000, &[], 0));
+    let mutual = own.iter().filter(|peer| peers(&of_full_mesh(**peer, 5_000, &[], 0)).contains(&hash(0))).count();
+    assert!(mutual >= SAMPLE / 2, "{mutual} of {SAMPLE}");
+}
+
+#[test]
+fn the_longest_report_is_not_longer_than_its_limit() {
+    let mut writer = Writer::new(&Source { node: "n".repeat(253).into(), ..source() }, 0, NOW);
+    for node in 0..5_000 {
+        for protocol in PROTOCOLS {
+            writer.peer(node, &Peer { protocol, ..worst() });
+        }
+        for protocol in [Protocol::Icmp, Protocol::Icmpv6] {
+            writer.peer(node, &Peer { protocol, network: Network::Node, ..worst() });
+        }
+    }
+    let longest = writer.end(0);
+    assert!(longest.len() <= BYTES_MAX && read(&longest).is_some(), "{}", longest.len());
+}
+
+#[test]
+fn a_report_with_a_byte_too_many_too_few_or_out_of_order_is_refused() {
+    let bytes = written(&[(3, well(Protocol::Icmp)), (9, worst()), (9, well(Protocol::Tcp))]);
+    assert!(read(&bytes).is_some());
+    for end in 0..bytes.len() {
+        assert!(read(&bytes[..end]).is_none(), "{end} bytes");
+    }
+    assert!(read(&[&bytes[..], &[0]].concat()).is_none());
+    let head = Writer::new(&source(), 0, NOW).end(0).len() - 1;
+    let with = |at: usize, byte: u8| {
+        let mut changed = bytes.clone();
+        changed[at] = byte;
+        read(&changed)
+    };
+    assert!(with(0, VERSION + 1).is_none() && with(1, FLAGS + 1).is_none());
+    assert!(with(2, 0xff).is_none(), "a name that is longer than the report");
+    assert!(with(3, 0xff).is_none(), "a name that is no text");
+    // The first node's hash begins behind the number of nodes.
+    assert!(with(head + 1, 0xff).is_none(), "hashes out of order");
+    assert!(with(head + 9, 2).is_none(), "more objects than there are");
+    assert!(with(head + 10, 6).is_none(), "no such protocol");
+    assert!(with(head + 10, 0x80).is_none(), "no such state");
+    let twice = {
+        let object = object(0, &well(Protocol::Icmp), 45.5, NOW);
+        let head = &bytes[..head];
+        [head, &[1], &3_u64.to_be_bytes(), &[2], &object, &object].concat()
+    };
+    assert!(read(&twice).is_none(), "an object twice");
+}
+
+#[test]
+fn counts_have_one_form() {
+    for value in [0, 1, 127, 128, 16_384, u64::from(u32::MAX), (1 << 63) - 1] {
+        let mut out = Vec::new();
+        varint(&mut out, value);
+        assert_eq!(Bytes(&out).varint(), Some(value));
+    }
+    assert_eq!(Bytes(&[0x80, 0]).varint(), None, "longer than it need be");
+    assert_eq!(Bytes(&[0xff; 10]).varint(), None);
+    assert_eq!(Bytes(&[0x80]).varint(), None);
+}
+
+#[test]
+fn probes_that_could_not_be_sent_are_read_as_they_were_written() {
+    for (place, reason) in SendError::ALL.into_iter().enumerate() {
+        let errors = [1, 60, 510, u32::MAX][place % 4];
+        let recent = RecentPeer { send_errors: errors, send_error_reason: Some(reason), ..worst().recent };
+        let bytes = written(&[(7, Peer { recent, ..worst() }), (9, well(Protocol::Udp))]);
+        let peers = read(&bytes).expect("a report");
+        let of = |place: usize| (peers[place].1.recent.send_errors, peers[place].1.recent.send_error_reason);
+        assert_eq!((of(0), of(1)), ((errors, Some(reason)), (0, None)));
+        assert_eq!(peers[0].1.state, State::Unready);
+    }
+    let unsent = RecentPeer { send_errors: 60, send_error_reason: Some(SendError::NoRoute), ..RecentPeer::default() };
+    let bytes = written(&[(7, Peer { recent: RecentPeer { seconds: 45.5, ..unsent }, ..Peer::default() })]);
+    let with_last = |ends: &[u8]| read(&[&bytes[..bytes.len() - ends.len()], ends].concat());
+    assert!(with_last(&[0, 60]).is_some());
+    for (ends, what) in [([0, 0], "none"), ([u8::try_from(SendError::ALL.len()).unwrap(), 60], "no such reason")] {
+        assert!(with_last(&ends).is_none(), "{what}");
+    }
+    assert_eq!(
+        bytes.len()
+            - written(&[(
+                7,
+                Peer { recent: RecentPeer { seconds: 45.5, ..RecentPeer::default() }, ..Peer::default() }
+            )])
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn only_a_client_that_names_this_version_gets_it() {
+    assert!(is_accepted(MEDIA_TYPE) && is_accepted(&format!("{MEDIA_TYPE}, application/json;q=0.5")));
+    for other in ["", "*/*", "application/json", "application/vnd.kube-canary.report;version=1"] {
+        assert!(!is_accepted(other), "{other}");
+    }
+}
+
+/// The form may change with the version. Inputs that no reader accepts would test nothing.
+#[test]
+fn the_inputs_of_the_fuzz_target_are_reports_of_this_version() {
+    let well = [Protocol::Icmp, Protocol::Udp, Protocol::Tcp].map(|protocol| (7, well(protocol)));
+    for (name, peers) in [("well", &well[..]), ("losses", &[(7, worst()), (9, worst())])] {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/compact").join(name);
+        let bytes = written(peers);
+        if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{name}: KUBE_CANARY_BLESS=1 writes it again");
+    }
+}

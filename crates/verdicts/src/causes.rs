@@ -1,0 +1,149 @@
+//! The causes that losses can have, and which links each of them touches.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::pairs::{Pair, Scope};
+use crate::domains::DOMAIN_NONE;
+
+/// Causes that are searched for, strongest first, among losses and among round-trip times
+/// separately. Each takes a walk over all cells.
+pub const CAUSES_MAX: usize = 24;
+/// The group of a node that belongs to no group.
+pub const NO_GROUP: u8 = u8::MAX;
+
+/// A cause of losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A node, by its number.
+    Node(u16),
+    /// The links between two zones, or within one; the lower number first.
+    Zones(u8, u8),
+    /// The links of a zone to all other zones and, if the flag is set, those within it.
+    Zone(u8, bool),
+    /// Links of a failure domain, by its number.
+    Domain(u8, Extent),
+    /// The links between groups of nodes that do not reach each other.
+    Partition,
+    /// The link between two nodes; the lower number first.
+    Link(u16, u16),
+    /// All links of the mesh.
+    Mesh,
+    /// Some of all links: those that take one of several parallel paths.
+    Paths,
+}
+
+/// The part of a failure domain's links that a cause touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// The links to all nodes outside.
+    Outside,
+    /// The links inside the domain.
+    Inside,
+    /// All links of the domain.
+    Both,
+}
+
+/// A cause, and how certain it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// The node, link or other part of the mesh that is the cause.
+    pub cause: Cause,
+    /// Nats of likelihood beyond the cost of the cause.
+    pub score: f64,
+    /// Loss rate of the pairs that this cause alone explains.
+    pub rate: f64,
+    /// Whether each of its pairs loses at its own rate, rather than all at the same rate.
+    pub is_uneven: bool,
+    /// Whether a node is named for losses that only the node itself reports.
+    pub is_by_reports: bool,
+}
+
+impl Finding {
+    /// Returns a cause whose pairs lose at one rate, as both ends report.
+    pub const fn alike(cause: Cause, score: f64, rate: f64) -> Self {
+        Self { cause, score, rate, is_uneven: false, is_by_reports: false }
+    }
+}
+
+/// An explanation of all losses of a network.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The causes, in the order in which they were found.
+    pub found: Vec<Finding>,
+    /// The loss rate that all links share.
+    pub background: f64,
+    /// The group of each node, if the mesh falls into groups; otherwise empty.
+    pub groups: Rc<[u8]>,
+    /// The failure domain of each node; empty if there are none.
+    pub domains: Arc<[u8]>,
+}
+
+impl Findings {
+    /// Returns the causes of losses between these nodes, the lower number first.
+    pub fn touching<'a>(
+        &'a self,
+        scope: &'a Scope<'_>,
+        nodes: (u16, u16),
+    ) -> impl Iterator<Item = (usize, &'a Finding)> {
+        self.found.iter().enumerate().filter(move |(_, finding)| self.touches(scope, finding.cause, nodes))
+    }
+
+    /// Returns the causes of losses of this pair.
+    #[inline]
+    pub fn of_pair<'a>(&'a self, scope: &'a Scope<'_>, pair: &Pair) -> impl Iterator<Item = (usize, &'a Finding)> {
+        self.touching(scope, (pair.a, pair.b))
+    }
+
+    /// Whether any cause touches this pair.
+    #[inline]
+    pub fn explain(&self, scope: &Scope<'_>, pair: &Pair) -> bool {
+        self.found.iter().any(|finding| self.touches(scope, finding.cause, (pair.a, pair.b)))
+    }
+
+    /// Whether a cause touches the link between these nodes, the lower number first.
+    #[inline]
+    pub fn touches(&self, scope: &Scope<'_>, cause: Cause, (a, b): (u16, u16)) -> bool {
+        let zones = || (scope.zone(a), scope.zone(b));
+        match cause {
+            Cause::Node(node) => node == a || node == b,
+            Cause::Zones(low, high) => {
+                let (one, other) = zones();
+                (low, high) == (one.min(other), one.max(other))
+            }
+            Cause::Zone(zone, inside) => match zones() {
+                (one, other) if one == other => inside && zone == one,
+                (one, other) => zone == one || zone == other,
+            },
+            Cause::Domain(domain, extent) => match self.domains_of(a, b) {
+                (one, other) if one == other => domain == one && extent != Extent::Outside,
+                (one, other) => (domain == one || domain == other) && extent != Extent::Inside,
+            },
+            Cause::Partition => is_across(&self.groups, a, b),
+            Cause::Link(low, high) => (low, high) == (a, b),
+            Cause::Mesh | Cause::Paths => true,
+        }
+    }
+
+    fn domains_of(&self, a: u16, b: u16) -> (u8, u8) {
+        let of = |node: u16| self.domains.get(usize::from(node)).copied().unwrap_or(DOMAIN_NONE);
+        (of(a), of(b))
+    }
+
+    /// Whether this node itself is a cause.
+    pub fn has_node(&self, node: u16) -> bool {
+        self.found.iter().any(|finding| finding.cause == Cause::Node(node))
+    }
+}
+
+/// Whether two nodes are in different groups.
+pub fn is_across(groups: &[u8], a: u16, b: u16) -> bool {
+    let of = |node: u16| groups.get(usize::from(node)).copied().unwrap_or(NO_GROUP);
+    let (a, b) = (of(a), of(b));
+    a != NO_GROUP && b != NO_GROUP && a != b
+}
+
+/// Whether this cause is a zone, a pair of zones or a failure domain.
+pub const fn is_of_zones(cause: Cause) -> bool {
+    matches!(cause, Cause::Zones(..) | Cause::Zone(..) | Cause::Domain(..))
+}

@@ -1,0 +1,166 @@
+//! The figures of each cause, for its sentence. They are summed up in one walk over pairs and one
+//! over cells.
+
+use super::causes::{Cause, Finding, Findings};
+use super::pairs::{Pair, Scope, Tally};
+use super::quiet::Quiet;
+use crate::matrix::{Layer, Row};
+use crate::slices::Slice;
+
+/// Largest number of moments kept per cause.
+const MOMENTS_MAX: usize = 128;
+
+/// The figures of one cause.
+#[derive(Debug, Default)]
+pub struct Detail {
+    /// All probes over its pairs.
+    pub both: Tally,
+    /// Number of pairs, and how many of them lose.
+    pub pairs: [u32; 2],
+    /// What other nodes measured of a node.
+    pub to: Tally,
+    /// Number of nodes that measured it, and how many of them lose.
+    pub sources: [u32; 2],
+    /// What the node itself measured.
+    pub by: Tally,
+    /// Number of nodes that it measured, and to how many of them it loses.
+    pub targets: [u32; 2],
+    /// The pair, if the cause is a link.
+    pub pair: Option<Pair>,
+    since: Moments,
+    quiet: Quiet,
+}
+
+impl Detail {
+    /// Returns when the losses ended, in seconds after the matrix's epoch. `None` if they go on, or
+    /// if that is not certain.
+    pub fn ended(&self) -> Option<i16> {
+        self.quiet.begin()
+    }
+
+    /// Returns since when nearly all its cells have lost nothing, in seconds after the matrix's
+    /// epoch. `None` if they lose now.
+    pub fn calm_since(&self) -> Option<i16> {
+        self.quiet.calm_since()
+    }
+
+    /// Returns the median of when its cells began to lose, in seconds after the matrix's epoch.
+    pub fn since(&self) -> Option<i16> {
+        let mut moments = self.since.kept.clone();
+        moments.sort_unstable();
+        moments.get(moments.len().saturating_sub(1) / 2).copied()
+    }
+}
+
+/// A regular sample of moments: every second, fourth, eighth …, as their number grows.
+#[derive(Debug)]
+struct Moments {
+    kept: Vec<i16>,
+    step: usize,
+    seen: usize,
+}
+
+impl Default for Moments {
+    fn default() -> Self {
+        Self { kept: Vec::new(), step: 1, seen: 0 }
+    }
+}
+
+impl Moments {
+    fn add(&mut self, moment: i16) {
+        if self.seen.is_multiple_of(self.step) {
+            if self.kept.len() == MOMENTS_MAX {
+                let mut index = 0;
+                self.kept.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+                self.step *= 2;
+            }
+            if self.seen.is_multiple_of(self.step) {
+                self.kept.push(moment);
+            }
+        }
+        self.seen += 1;
+    }
+}
+
+/// Returns the figures of all causes, in their order.
+pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
+    let (first_read, last_read) = scope.matrix.reads();
+    let detail = || Detail { quiet: Quiet::of_reports(first_read, last_read), ..Detail::default() };
+    let mut details: Vec<Detail> = findings.found.iter().map(|_| detail()).collect();
+    // Most meshes measure only one network.
+    if !scope.is_measured() {
+        return details;
+    }
+    let count = |[all, losing]: &mut [u32; 2], tally: Tally| {
+        *all += u32::from(tally.probes > 0);
+        *losing += u32::from(tally.lost > 0);
+    };
+    scope
+        .each_pair(|pair| {
+            for (index, finding) in counted(findings, scope, (pair.a, pair.b)) {
+                let detail = &mut details[index];
+                detail.both = detail.both.plus(pair.both());
+                for tally in [pair.there, pair.back].iter().filter(|tally| tally.lost == 0) {
+                    detail.quiet.add_others(tally.probes);
+                }
+                count(&mut detail.pairs, pair.both());
+                match finding.cause {
+                    Cause::Node(node) => {
+                        let (to, by) = (pair.of(pair.other(node)), pair.of(node));
+                        (detail.to, detail.by) = (detail.to.plus(to), detail.by.plus(by));
+                        count(&mut detail.sources, to);
+                        count(&mut detail.targets, by);
+                    }
+                    Cause::Link(..) => detail.pair = Some(*pair),
+                    _ => {}
+                }
+            }
+        })
+        .await;
+    let mut slice = Slice::default();
+    for node in scope.matrix.numbers() {
+        slice.add(scope.cells(node).len()).await;
+        let read = scope.matrix.row(node).map(Row::read).unwrap_or_default();
+        for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, **cell)) {
+            let last_losses = scope.matrix.last_losses(node, *cell);
+            let pair = (node.min(cell.peer()), node.max(cell.peer()));
+            for (index, _) in counted(findings, scope, pair) {
+                cell.since().into_iter().for_each(|since| details[index].since.add(since));
+                if cell.layer() != Layer::Tcp || scope.layers == Layer::Tcp.bit() {
+                    details[index].quiet.add(*cell, last_losses, read);
+                }
+            }
+        }
+    }
+    details
+}
+
+/// Returns the causes whose figures include this pair. If a cause touches all links, its figures
+/// are those of links that no other cause touches.
+pub fn counted<'a>(
+    findings: &'a Findings,
+    scope: &'a Scope<'_>,
+    pair: (u16, u16),
+) -> impl Iterator<Item = (usize, &'a Finding)> {
+    let is_of_all = |finding: &Finding| matches!(finding.cause, Cause::Mesh | Cause::Paths);
+    let is_explained = findings.touching(scope, pair).any(|(_, finding)| !is_of_all(finding));
+    findings.touching(scope, pair).filter(move |(_, finding)| !is_explained || !is_of_all(finding))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_many_moments_is_that_of_an_even_choice() {
+        let mut detail = Detail::default();
+        assert_eq!(detail.since(), None);
+        (0..10_000).for_each(|moment| detail.since.add(moment));
+        assert!(detail.since.kept.len() <= MOMENTS_MAX);
+        let median = detail.since().expect("a moment");
+        assert!((4_800..=5_200).contains(&median), "{median}");
+    }
+}

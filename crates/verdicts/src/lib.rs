@@ -1,0 +1,501 @@
+//! Judges a mesh: which nodes, links, zones or domains are bad, and which agents only seem so.
+//!
+//! The judgement is a pure function of the [`Matrix`]: the same mesh has the same verdicts.
+//! - Losses are explained by a rate that all links share and the fewest causes beyond it
+//!   ([`loss`]).
+//! - What only some flows or sizes of packets lose has verdicts of its own ([`links`]).
+//! - Slow links are compared with similar links ([`slow`]).
+//! - The counts of UDP reflectors ([`ways`]), and then those of echo requests ([`direction`]), give
+//!   the direction of a loss.
+//! - What all protocols lose for one reason is one verdict ([`protocols`]).
+//! - What both networks lose for one reason is one verdict ([`networks`]).
+//! - A cause whose links have answered for long enough is over ([`quiet`]).
+//! - Losses without a cause are reported as such ([`headline`]).
+//! - What could not be sent is neither sent nor lost, and is named with its reason ([`unsent`]).
+//!
+//! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was
+//! measured of a node that is being removed, and probes that an agent could not answer
+//! ([`answering`]). What was not measured is never called well.
+//! `docs/verdicts.md` describes the method.
+
+mod agents;
+mod answering;
+mod causes;
+mod details;
+mod direction;
+mod domain_causes;
+pub mod domains;
+mod evidence;
+mod groups;
+mod headline;
+mod links;
+mod loss;
+pub mod matrix;
+mod missing;
+mod networks;
+mod pairs;
+mod protocols;
+mod quiet;
+mod score;
+mod search;
+mod sentence;
+mod shared;
+pub mod slices;
+mod slow;
+mod subject;
+mod unsent;
+mod ways;
+
+pub use agents::Standing;
+pub use direction::Direction;
+pub use evidence::Evidence;
+pub use headline::{Headline, State, summed_up};
+pub use sentence::suspect;
+pub use subject::{Identity, covers_udp_between, id, identity, in_order};
+pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
+
+use std::cmp::Reverse;
+
+use crate::slices::yield_now;
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::matrix::{Layer, Matrix, Presence};
+use crate::slices::at_once;
+use answering::Answering;
+use causes::{Cause, Finding, Findings};
+use details::Detail;
+use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
+use kube_canary_model::report::{Method, Network, at_most};
+use networks::Found;
+use pairs::{Index, Scope};
+use protocols::{Mesh, Part};
+use sentence::MEMBERS_MAX;
+
+/// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
+/// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
+pub const LEAVING_MAX: usize = MESH_REPORTS_MAX;
+
+/// The most groups that a partition has, a number.
+pub const GROUPS_MAX: usize = 17;
+
+/// What a verdict is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// All links lose alike.
+    Mesh,
+    /// Groups of nodes that are healthy inside do not reach each other.
+    Partition,
+    /// Some of all links lose, spread over nodes: those on one of several parallel paths.
+    Paths,
+    /// A node loses, or is slow, with all peers.
+    Node,
+    /// A zone is cut off from all others, or bad inside.
+    Zone,
+    /// A failure domain of the operator is cut off from all other nodes, or bad inside.
+    Domain,
+    /// The links between two zones lose.
+    ZonePair,
+    /// The link between two nodes is bad.
+    Link,
+    /// Some flows of a link lose, and the others do not.
+    Flow,
+    /// Large packets do not pass a link, those of a node, or most links.
+    Mtu,
+    /// An agent was late itself: its measurements show its own delay.
+    AgentStarved,
+    /// The report of an agent is missing.
+    AgentUnreachable,
+    /// A judge says what the two others do not find, or hides what they find.
+    AgentSuspect,
+}
+
+impl Kind {
+    /// Returns the label of the kind, as in JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Mesh => "mesh",
+            Self::Partition => "partition",
+            Self::Paths => "paths",
+            Self::Node => "node",
+            Self::Zone => "zone",
+            Self::Domain => "domain",
+            Self::ZonePair => "zone_pair",
+            Self::Link => "link",
+            Self::Flow => "flow",
+            Self::Mtu => "mtu",
+            Self::AgentStarved => "agent_starved",
+            Self::AgentUnreachable => "agent_unreachable",
+            Self::AgentSuspect => "agent_suspect",
+        }
+    }
+}
+
+/// Which network a verdict is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OfNetwork {
+    /// Between the pods' addresses.
+    Pod,
+    /// Between the nodes' own addresses.
+    Node,
+}
+
+impl OfNetwork {
+    /// Returns the label of the network.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// How certain a verdict is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Confidence {
+    /// Both ends agree. Beyond what a verdict needs, chance causes this in less than one
+    /// of 3,000 meshes.
+    Certain,
+    /// The evidence is weaker, or only one end gives it.
+    #[default]
+    Likely,
+}
+
+/// How much the cause affects the users of the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// Only an agent is affected.
+    #[default]
+    Info,
+    /// Something is slow, or loses less than a tenth, or is a single link.
+    Warning,
+    /// More than a single link loses a tenth or more.
+    Critical,
+}
+
+/// A verdict, as `/api/v1/verdicts` shows it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// 32 hexadecimal digits: a hash of the verdict's [`Identity`], so it is the same in every
+    /// agent.
+    #[serde(default)]
+    pub id: String,
+    /// What the verdict is about.
+    pub kind: Kind,
+    /// Name of the node, zone or domain. `a->b` for a link or two zones; for a link in the
+    /// direction of the loss, if that is known. `a|b` for a partition, with the smallest name
+    /// of each group. `*` for `mesh` and `paths`. At most 128 bytes: a longer name is cut, and
+    /// ends in a hash.
+    pub subject: String,
+    /// Node names of each group of a partition, or of a domain as one group. At most 64 nodes per
+    /// group are named; `evidence` has the number of the others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "groups")]
+    pub members: Vec<Vec<String>>,
+    /// How certain the verdict is.
+    #[serde(default)]
+    pub confidence: Confidence,
+    /// How much the cause affects the users of the network.
+    #[serde(default)]
+    pub severity: Severity,
+    /// Direction of the loss. For a link, `out` is from the first node to the second.
+    pub direction: Direction,
+    /// The network of the probes.
+    pub network: OfNetwork,
+    /// The protocol of the probes, over IPv4 and IPv6 together. `None` if several are measured and
+    /// the verdict is about none of them in particular.
+    #[serde(default)]
+    pub protocol: Option<Method>,
+    /// One sentence with the figures.
+    pub evidence: String,
+    /// When it began, in Unix seconds; `None` if unknown.
+    pub since_unix_seconds: Option<u64>,
+    /// When it ended, in Unix seconds. `None` if it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_seconds: Option<u64>,
+    /// How many judges have it. `None` in the judgement of a single agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judges: Option<u8>,
+    /// Whether it is over, and only one judge says that it was there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unconfirmed: bool,
+    /// Since when nearly all its links have lost nothing, in Unix seconds. `None` if unknown, or if
+    /// they lose now.
+    #[serde(skip)]
+    pub calm_since_unix_seconds: Option<u64>,
+    /// Whether packets are lost. False if links are slow or an agent is late.
+    #[serde(skip)]
+    pub is_loss: bool,
+    /// The text for [`Headline`]: the finding in a few words, with its subject.
+    #[serde(default)]
+    pub summary: String,
+    /// Sort key of verdicts of one kind, the larger first.
+    #[serde(skip)]
+    pub weight: f64,
+}
+
+/// Reads the members of a verdict. Empty lists take more memory than text, so that they are bounded
+/// as they are read.
+fn groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<String>>, D::Error> {
+    #[derive(Deserialize)]
+    struct Group(#[serde(deserialize_with = "at_most::<_, MEMBERS_MAX, _>")] Vec<String>);
+
+    let groups: Vec<Group> = at_most::<_, GROUPS_MAX, _>(deserializer)?;
+    Ok(groups.into_iter().map(|Group(names)| names).collect())
+}
+
+impl Verdict {
+    /// Whether it has not ended.
+    pub const fn holds(&self) -> bool {
+        self.ended_unix_seconds.is_none()
+    }
+
+    /// Whether both are the same finding, at whatever time. It compares the fields: an id may come
+    /// from another pod.
+    pub fn is_same_finding(&self, other: &Self) -> bool {
+        identity(self) == identity(other)
+    }
+}
+
+/// Returns all verdicts over a mesh that hold, the most severe first, at most
+/// [`MESH_VERDICTS_MAX`].
+///
+/// Takes up to 72 bytes per node, 320 per zone pair and 72 per domain, and a few
+/// walks over all cells.
+///
+/// [`MESH_VERDICTS_MAX`]: kube_canary_model::limits::MESH_VERDICTS_MAX
+pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
+    judge_whole(matrix).found.verdicts
+}
+
+/// What the judgement of a mesh has found.
+#[derive(Debug)]
+pub struct Judgement<'a> {
+    /// The verdicts that hold, and those that are over.
+    pub found: Judged,
+    /// Probes that could not be sent.
+    pub unsent: UnsentProbes,
+    /// One line that sums up the mesh.
+    pub headline: Headline,
+    /// The first [`LEAVING_MAX`] nodes whose agents are starved: what they measured does not count.
+    pub starved: Vec<&'a str>,
+    /// The first [`LEAVING_MAX`] nodes that are being removed. Neither what they measured nor
+    /// what was measured of them counts.
+    pub leaving: Vec<&'a str>,
+    /// Number of further nodes that are being removed.
+    pub leaving_not_listed: usize,
+}
+
+/// The verdicts that a judgement has found, the most severe first.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// Those that hold: at most [`MESH_VERDICTS_MAX`].
+    pub verdicts: Vec<Verdict>,
+    /// Number of further ones.
+    pub not_listed: usize,
+    /// Those that are over, though the recent windows still show the losses: at most
+    /// [`MESH_VERDICTS_MAX`]. They say when they ended.
+    pub ended: Vec<Verdict>,
+    /// Whether links that lost all have come back. A verdict that is no longer found is over then.
+    pub are_links_back: bool,
+    /// Whether the reports of half of the nodes and more are missing, and no verdict over the
+    /// network explains that. What this judgement does not find may hold all the same.
+    pub is_partial: bool,
+}
+
+/// Returns the verdicts, one line that sums them up, and the nodes whose evidence they left out.
+/// Each node's standing is computed once.
+pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
+    at_once(judge_in_slices(matrix))
+}
+
+/// Does the same as [`judge_whole`] in slices of at most 10 ms, between which other tasks run.
+pub async fn judge_in_slices(matrix: &Matrix) -> Judgement<'_> {
+    let standings = agents::standings(matrix);
+    let answering = Answering::of(matrix, &standings);
+    yield_now().await;
+    let found = judge_by(matrix, &standings, &answering).await;
+    yield_now().await;
+    let unsent = unsent::search(matrix, &standings);
+    let headline = headline::headline((&found, &unsent), matrix, &standings, &answering).await;
+    let names = |standing: Standing| {
+        let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
+        are.map(|(node, _)| matrix.name(node))
+    };
+    let starved = names(Standing::Starved).take(LEAVING_MAX).collect();
+    let leaving: Vec<&str> = names(Standing::Leaving).take(LEAVING_MAX).collect();
+    let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
+    Judgement { found, unsent, headline, starved, leaving, leaving_not_listed }
+}
+
+async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Judged {
+    let mut verdicts = Vec::new();
+    let index = &Index::of(matrix, standings).await;
+    let mesh = Mesh { matrix, standings, index, answering };
+    let nodes = &mesh.scope(Network::Node, Layer::Nodes.bit(), 0.0);
+    let mut parts = protocols::search(&mesh).await;
+    missing::as_one_report_sees(&mesh, &mut parts);
+    let of_nodes = if nodes.is_measured() { loss::search(nodes).await } else { Findings::default() };
+    let mut of_nodes = Found::of(nodes, of_nodes).await;
+    // The nodes' own addresses are probed by ICMP alone.
+    let mut shared = Vec::new();
+    for (part, it) in parts.iter_mut().enumerate() {
+        if matches!(it.protocol, None | Some(Method::Icmp)) {
+            let (joined, found) = networks::join(&mut it.found, (nodes, of_nodes)).await;
+            of_nodes = joined;
+            shared.extend(found.into_iter().map(|found| (part, found)));
+        }
+    }
+    let mut of_nodes = Part {
+        scope: mesh.scope(Network::Node, nodes.layers, 0.0),
+        found: of_nodes,
+        protocol: mesh.protocol(),
+        is_of_all: Vec::new(),
+        by_method: Vec::new(),
+    };
+    links::of_flows(&mesh, &mut parts, &mut of_nodes, &mut verdicts).await;
+    links::of_holes(&mesh, &mut verdicts).await;
+    of_losses(&mesh, &of_nodes, &mut verdicts, |place| {
+        let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
+        Some((&parts[*part], shared.pod))
+    });
+    for part in &parts {
+        of_losses(&mesh, part, &mut verdicts, |_| None);
+    }
+    domain_causes::join_extents(&mut verdicts);
+    let default = mesh.protocol();
+    let begin = verdicts.len();
+    let pods = &mesh.of_method(mesh.methods().next().unwrap_or_default(), 0.0);
+    let slow_pods = if pods.is_measured() { slow::search(pods).await } else { Vec::new() };
+    let slow_nodes = if nodes.is_measured() { slow::search(nodes).await } else { Vec::new() };
+    let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
+    verdicts.extend(slow_pods.map(|slow| sentence::slow(pods, slow)));
+    verdicts.extend(slow_nodes.iter().map(|slow| sentence::slow(nodes, slow)));
+    let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
+    verdicts.extend(starved.map(|node| sentence::starved(matrix, node)));
+    missing::of_agents(pods, &parts, &mut verdicts);
+    for verdict in &mut verdicts[begin..] {
+        verdict.protocol = default;
+    }
+    // Order: losses, then slow links, then agents; within these by kind and weight.
+    let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
+    verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
+    let (mut verdicts, mut ended): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(Verdict::holds);
+    let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
+    for list in [&mut verdicts, &mut ended] {
+        list.truncate(MESH_VERDICTS_MAX);
+        for verdict in list {
+            verdict.id = id(verdict);
+        }
+    }
+    let missing = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Missing).count();
+    let is_explained = verdicts.iter().any(|verdict| verdict.kind < Kind::AgentStarved);
+    let is_partial = missing > 0 && missing * 2 >= matrix.node_count() && !is_explained;
+    Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }
+}
+
+/// Adds the verdicts over the losses of a network or a protocol. If the pods' network loses for the
+/// same reason, `shared` returns the part of its causes, and the place of the cause in it.
+fn of_losses<'a>(
+    mesh: &Mesh<'_>,
+    part: &Part<'_>,
+    verdicts: &mut Vec<Verdict>,
+    shared: impl Fn(usize) -> Option<(&'a Part<'a>, usize)>,
+) {
+    let Part { scope, found, .. } = part;
+    let complete = direction::is_evidence_complete(scope.matrix);
+    for (place, finding) in found.findings.found.iter().enumerate() {
+        let detail = &found.details[place];
+        let shared = shared(place);
+        if found.is_shared[place] || missing::is_of_an_agent(part, finding.cause) {
+            continue;
+        }
+        let protocol = shared.map_or_else(|| part.protocol_of(place), |(pods, place)| pods.protocol_of(place));
+        // The namespaces of the pods count the requests.
+        let pods = if scope.network == Network::Pod {
+            Some((&part.found, place))
+        } else {
+            shared.map(|(pods, place)| (&pods.found, place))
+        };
+        let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(Method::Icmp)));
+        let by_udp = pods.filter(|_| matches!(protocol, None | Some(Method::Udp)));
+        let (icmp, udp) = (&mesh.of_method(Method::Icmp, 0.0), &mesh.of_method(Method::Udp, 0.0));
+        let likewise = shared.map(|(pods, place)| pods.found.details[place].both);
+        let background = found.findings.background;
+        let mut verdict = match finding.cause {
+            Cause::Node(node) => {
+                let by_udp = by_udp.and_then(|(found, _)| ways::of_node(udp, node, &found.findings));
+                let by_echo = || echoes.and_then(|(found, _)| direction::of_node(icmp, node, &found.findings));
+                let directions = by_udp.or_else(by_echo);
+                sentence::node(scope, node, detail, directions, likewise)
+            }
+            Cause::Zones(a, b) => sentence::zones(scope, (a, b), detail, background, likewise),
+            Cause::Zone(zone, inside) => sentence::zone(scope, (zone, inside), detail, background, likewise),
+            Cause::Domain(domain, extent) => sentence::domain(scope, (domain, extent), detail, background, likewise),
+            Cause::Partition => sentence::partition(scope, &found.findings, detail, likewise),
+            Cause::Mesh => sentence::mesh(scope, finding.rate, detail, likewise),
+            Cause::Paths => sentence::paths(scope, finding.rate, detail, likewise),
+            Cause::Link(a, b) => {
+                let Some(pair) = detail.pair else { continue };
+                let by_udp = by_udp.and_then(|(found, _)| ways::of_link(udp, (a, b), &found.findings));
+                let by_echo = || {
+                    let (found, _) = echoes?;
+                    direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings)
+                };
+                let directions = by_udp.or_else(by_echo);
+                let verdict = sentence::link(scope, &pair, detail, directions, likewise);
+                sentence::with_lone_ends(verdict, scope, &pair)
+            }
+        };
+        if let Some(by_method) = part.by_method.get(place) {
+            sentence::by_protocol(&mut verdict, protocol, by_method);
+        }
+        let is_likely = missing::is_likely_at_most(part, finding.cause);
+        if let Some(only) = missing::only_report(scope.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh) {
+            sentence::as_one_report_sees(&mut verdict, scope.matrix.name(only));
+        }
+        // A cause of both networks is over if neither loses any more.
+        let ended = match shared {
+            Some((pods, place)) => detail.ended().zip(pods.found.details[place].ended()).map(|(a, b)| a.max(b)),
+            None => detail.ended(),
+        };
+        let ended_unix_seconds = ended.map(|moment| scope.matrix.moment(moment));
+        let certain = confidence(scope, finding, detail);
+        let (confidence, severity) = (if is_likely { Confidence::Likely } else { certain }, severity(finding));
+        let weight = finding.score;
+        verdicts.push(Verdict { confidence, severity, protocol, ended_unix_seconds, weight, ..verdict });
+    }
+}
+
+/// A cause with so many nats beyond its cost is certain. Among meshes with a verdict, chance causes
+/// this in one of e^8 = 3,000.
+const CERTAIN_NATS: f64 = 8.0;
+/// From this loss on, a cause that is wider than a link is critical.
+const CRITICAL_RATE: f64 = 0.1;
+
+fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
+    let is_one_sided = match finding.cause {
+        Cause::Link(..) => {
+            detail.pair.is_some_and(|pair| !pair.is_measured_twice() || sentence::reporter(&pair).is_some())
+        }
+        Cause::Node(node) => scope.matrix.row(node).is_some() && is_contradicted(detail),
+        _ => false,
+    };
+    if finding.score >= CERTAIN_NATS && !is_one_sided { Confidence::Certain } else { Confidence::Likely }
+}
+
+/// Whether the node's own measurements and those of the other nodes are far apart.
+fn is_contradicted(detail: &Detail) -> bool {
+    let (by, to) = (detail.by, detail.to);
+    search::is_excluded(by, to, search::ONE_SIDED) || search::is_excluded(to, by, search::ONE_SIDED)
+}
+
+fn severity(finding: &Finding) -> Severity {
+    let is_wide = !matches!(finding.cause, Cause::Link(..));
+    if is_wide && finding.rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
+}
+
+#[cfg(test)]
+mod tests;

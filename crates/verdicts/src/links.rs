@@ -1,0 +1,343 @@
+//! Verdicts over what UDP probes tell of single links: flows that lose while the others of their
+//! link do not, and packets that are too large.
+//!
+//! What many links have in common is one verdict: a node, one of several parallel paths, or all
+//! links.
+
+use super::agents::Standing;
+use super::causes::{Cause, Finding};
+use super::protocols::{Mesh, Part};
+use super::quiet::Quiet;
+use super::sentence;
+use super::{Confidence, Severity, Verdict};
+use crate::matrix::{Hole, LosingFlows, Row};
+use kube_canary_model::report::{Method, Network, Way};
+
+/// From this number of pairs on, what they have in common is the cause.
+const PAIRS_MIN: usize = 3;
+/// A loss of TCP that is at most so many times the share of losing flows, and so much more, is of
+/// these flows. So is an echo loss of one pair, compared with what such a flow loses.
+const TIMES: f64 = 2.0;
+const EXTRA: f64 = 0.05;
+/// A flow that loses as much is found on each link that has it, so no other link is the path's.
+const FOUND_AT_ONCE: f64 = 0.5;
+/// A bad path carries the echoes of some pairs, but a bad node or zone loses those of nearly all
+/// its pairs. Up to this share of losing pairs, the path explains such a cause.
+const LOSING_PAIRS: f64 = 0.75;
+
+/// Evidence of the flows of many links together, in nats, from which on it counts as that of one
+/// link. Of each pair that loses by UDP, chance gives so much.
+const TOGETHER_NATS: f64 = 6.0;
+const CHANCE_NATS: f64 = 0.05;
+
+/// Numbers of two nodes, the lower first.
+type Nodes = (u16, u16);
+
+/// Links whose flows lose, and what they have in common.
+struct Group<'a> {
+    /// The node in all of them; `None` if they are on parallel paths.
+    node: Option<u16>,
+    flows: Vec<&'a LosingFlows>,
+    pairs: Vec<Nodes>,
+    /// The median share of the flows that lose.
+    share: f64,
+    /// The median loss of the worst flow of each link.
+    rate: f64,
+}
+
+impl<'a> Group<'a> {
+    fn new(node: Option<u16>, flows: Vec<&'a LosingFlows>) -> Self {
+        let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+        // Reports that are not true are fewer than half.
+        let median = |of: fn(&LosingFlows) -> [u8; 2]| {
+            let ratio = |[part, whole]: [u8; 2]| f64::from(part) / f64::from(whole.max(1));
+            let mut all: Vec<f64> = flows.iter().map(|it| ratio(of(it))).collect();
+            all.sort_unstable_by(f64::total_cmp);
+            all.get(all.len() / 2).copied().unwrap_or_default()
+        };
+        let (share, rate) = (median(|it| [it.losing, it.probed]), median(|it| [it.lost, it.probes]));
+        Self { node, flows, pairs, share, rate }
+    }
+
+    fn has(&self, a: u16, b: u16) -> bool {
+        self.pairs.binary_search(&pair(a, b)).is_ok()
+    }
+
+    /// Whether these flows may explain what a cause of TCP losses explains: most of the pairs that
+    /// lose by it are theirs, and it loses as they do.
+    async fn explains_tcp(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+        let (mut own, mut all) = (0_usize, 0_usize);
+        each_pair_of(part, place, |pair, loses| {
+            all += usize::from(loses);
+            own += usize::from(loses && self.has(pair.0, pair.1));
+        })
+        .await;
+        own * 2 > all && finding.rate <= self.share * TIMES + EXTRA
+    }
+
+    /// Whether the path of these flows may explain what a link loses by UDP, TCP or all protocols.
+    /// A path that loses little is found on some of its links first. It has at most half of the
+    /// flows of a link, so the link loses at most half as much.
+    fn explains_link(&self, finding: &Finding) -> bool {
+        self.rate < FOUND_AT_ONCE && finding.rate <= self.rate / 2.0 + EXTRA
+    }
+
+    /// Whether the path of these flows may explain what a cause explains that is not of UDP or TCP
+    /// alone. The echoes of a pair are one flow each way, so they lose as much as such a flow, or
+    /// nothing.
+    async fn explains_echoes(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+        let (mut losing, mut all) = (0_u32, 0_u32);
+        each_pair_of(part, place, |_, loses| {
+            all += 1;
+            losing += u32::from(loses);
+        })
+        .await;
+        match finding.cause {
+            Cause::Link(..) => finding.rate <= self.rate * TIMES + EXTRA,
+            Cause::Node(_) | Cause::Zones(..) | Cause::Zone(..) | Cause::Domain(..) | Cause::Mesh => {
+                f64::from(losing) <= f64::from(all) * LOSING_PAIRS
+            }
+            Cause::Partition | Cause::Paths => false,
+        }
+    }
+}
+
+/// Calls `each` for all pairs that a cause touches, with whether they lose.
+async fn each_pair_of(part: &Part<'_>, place: usize, mut each: impl FnMut(Nodes, bool)) {
+    part.scope
+        .each_pair(|pair| {
+            let nodes = (pair.a, pair.b);
+            if part.found.findings.touching(&part.scope, nodes).any(|(it, _)| it == place) {
+                each(nodes, pair.both().lost > 0);
+            }
+        })
+        .await;
+}
+
+/// Returns the links with losing flows by what they have in common, and those that have nothing.
+/// `pairs_of_nodes` is how many pairs each node is in.
+///
+/// One report can name losing flows of all links of its node. So the pairs of the node with most of
+/// them count for a path only if the others are spread without it. That node is the cause if half
+/// of its pairs have such flows.
+fn grouped<'a>(mut flows: Vec<&'a LosingFlows>, pairs_of_nodes: &[usize]) -> (Vec<Group<'a>>, Vec<&'a LosingFlows>) {
+    let mut groups = Vec::new();
+    loop {
+        let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+        let worst = worst_node(&pairs).filter(|(_, count)| *count >= PAIRS_MIN);
+        let is_of = |it: Nodes| worst.is_some_and(|(node, _)| it.0 == node || it.1 == node);
+        let others: Vec<Nodes> = pairs.iter().copied().filter(|it| !is_of(*it)).collect();
+        if others.len() >= PAIRS_MIN && common_node(&others).is_none() {
+            groups.push(Group::new(None, flows));
+            return (groups, Vec::new());
+        }
+        let is_half = |(node, count): &(u16, usize)| count * 2 >= pairs_of_nodes[usize::from(*node)];
+        let Some((node, _)) = worst.filter(is_half) else { return (groups, flows) };
+        let (own, rest) = flows.into_iter().partition(|it| is_of((it.source, it.peer)));
+        groups.push(Group::new(Some(node), own));
+        flows = rest;
+    }
+}
+
+/// Whether chance does not explain what may be losing flows of all these links. They are sorted by
+/// pairs, and those of the node with most of them do not count: one report can name them all.
+async fn are_sure_together(mesh: &Mesh<'_>, flows: &[&LosingFlows]) -> bool {
+    if flows.iter().all(|it| it.is_sure()) {
+        return false;
+    }
+    let of_pairs = || flows.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer));
+    let mut of_nodes = vec![0_u32; mesh.matrix.node_count()];
+    let mut sum = 0;
+    for it in of_pairs().filter_map(|of_pair| of_pair.first()) {
+        sum += u32::from(it.decinats);
+        for node in [it.source, it.peer] {
+            of_nodes[usize::from(node)] += u32::from(it.decinats);
+        }
+    }
+    let mut losing_pairs = 0_u32;
+    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0)).await;
+    let without_the_worst = sum - of_nodes.into_iter().max().unwrap_or_default();
+    f64::from(without_the_worst) / 10.0 >= TOGETHER_NATS + CHANCE_NATS * f64::from(losing_pairs)
+}
+
+/// Returns the number of pairs that are probed by UDP, in all and of each node.
+async fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
+    let (mut all, mut of_nodes) = (0, vec![0_usize; mesh.matrix.node_count()]);
+    mesh.of_method(Method::Udp, 0.0)
+        .each_pair(|pair| {
+            all += 1;
+            of_nodes[usize::from(pair.a)] += 1;
+            of_nodes[usize::from(pair.b)] += 1;
+        })
+        .await;
+    (all, of_nodes)
+}
+
+/// Adds the verdicts over flows. Takes out the causes that the flows explain, and are therefore no
+/// verdicts of their own.
+pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a>, verdicts: &mut Vec<Verdict>) {
+    let is_evidence = |it: &&LosingFlows| is_evidence(mesh, it.source, it.peer);
+    let mut flows: Vec<&LosingFlows> = mesh.matrix.losing_flows().iter().filter(is_evidence).collect();
+    // The worst flow of each pair comes first.
+    flows.sort_by_key(|it| (pair(it.source, it.peer), u8::MAX - it.decinats, u8::MAX - it.lost));
+    if !are_sure_together(mesh, &flows).await {
+        flows.retain(|it| it.is_sure());
+    }
+    if flows.is_empty() {
+        return;
+    }
+    let all_pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+    let (groups, single) = grouped(flows, &udp_pairs(mesh).await.1);
+    let mut has_paths_below = false;
+    for part in parts.iter_mut().chain([nodes]) {
+        let [is_tcp, is_icmp] = [Method::Tcp, Method::Icmp].map(|protocol| part.protocol == Some(protocol));
+        let is_below = part.scope.network == Network::Node;
+        for place in 0..part.found.findings.found.len() {
+            let finding = &part.found.findings.found[place];
+            let mut paths = groups.iter().filter(|group| group.node.is_none());
+            let is_explained = match finding.cause {
+                Cause::Paths => paths.next().is_some(),
+                Cause::Link(a, b) if all_pairs.binary_search(&pair(a, b)).is_ok() => true,
+                Cause::Link(..) if !is_icmp => paths.any(|group| group.explains_link(finding)),
+                cause if is_icmp || cause == Cause::Mesh && !is_tcp => {
+                    any(paths, async |group| group.explains_echoes(part, place, finding).await).await
+                }
+                cause => {
+                    let is_its = |group: &&Group<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
+                    let its = groups.iter().filter(is_its);
+                    is_tcp && any(its, async |group| group.explains_tcp(part, place, finding).await).await
+                }
+            };
+            has_paths_below |= is_explained && is_below && finding.cause == Cause::Paths;
+            part.found.is_shared[place] |= is_explained;
+        }
+    }
+    let network = if has_paths_below { Network::Node } else { Network::Pod };
+    for Group { node, flows, pairs, share, .. } in &groups {
+        let worst = flows.iter().max_by_key(|it| it.lost);
+        let severity = if *share >= super::CRITICAL_RATE { Severity::Critical } else { Severity::Warning };
+        verdicts.extend(worst.map(|worst| Verdict {
+            confidence: Confidence::Certain,
+            severity,
+            protocol: if node.is_none() { mesh.protocol() } else { Some(Method::Udp) },
+            ..with_end(mesh, flows, sentence::flows(mesh.matrix, network, *node, pairs.len(), *share, worst))
+        }));
+    }
+    for of_pair in single.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
+        let Some(worst) = of_pair.first() else { continue };
+        let is_told_twice = of_pair.iter().any(|it| it.source != worst.source);
+        verdicts.push(Verdict {
+            confidence: if is_told_twice { Confidence::Certain } else { Confidence::Likely },
+            severity: Severity::Warning,
+            protocol: Some(Method::Udp),
+            ..with_end(mesh, of_pair, sentence::flow(mesh.matrix, worst))
+        });
+    }
+}
+
+/// Whether any of the groups explains something.
+async fn any<'g, 'f: 'g>(
+    groups: impl Iterator<Item = &'g Group<'f>>,
+    explains: impl AsyncFn(&Group<'_>) -> bool,
+) -> bool {
+    for group in groups {
+        if explains(group).await {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns the verdict over these flows with the end of their losses, if they have ended. Reports
+/// keep flows for one to two minutes after that, longer than the recent windows show their losses.
+fn with_end(mesh: &Mesh<'_>, flows: &[&LosingFlows], verdict: Verdict) -> Verdict {
+    let (first_read, last_read) = mesh.matrix.reads();
+    let mut quiet = Quiet::of_reports(first_read, last_read);
+    for flows in flows {
+        quiet.add_flows(flows, mesh.matrix.row(flows.source).map(Row::read).unwrap_or_default());
+    }
+    let [ended_unix_seconds, calm_since_unix_seconds] =
+        [quiet.begin(), quiet.calm_since()].map(|moment| moment.map(|moment| mesh.matrix.moment(moment)));
+    Verdict { ended_unix_seconds, calm_since_unix_seconds, ..verdict }
+}
+
+/// Adds the verdicts over packets that are too large.
+pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
+    let is_evidence = |it: &Hole| is_evidence(mesh, it.source, it.peer);
+    let mut holes: Vec<Hole> = mesh.matrix.holes().iter().copied().filter(is_evidence).collect();
+    if holes.is_empty() {
+        return;
+    }
+    // The smallest packet of each pair comes first.
+    holes.sort_by_key(|it| (pair(it.source, it.peer), it.passes_bytes));
+    let (all, of_nodes) = udp_pairs(mesh).await;
+    let (confidence, severity) = (Confidence::Certain, Severity::Warning);
+    let wide = |node: Option<u16>, pairs: usize, of: usize, example: Hole| Verdict {
+        confidence,
+        severity: Severity::Critical,
+        protocol: mesh.protocol(),
+        ..sentence::holes(mesh.matrix, node, (pairs, of), example)
+    };
+    let of_rest = |holes: &[Hole]| pairs_of(holes.iter().map(|it| (it.source, it.peer)));
+    let pairs = of_rest(&holes).len();
+    if pairs >= PAIRS_MIN && pairs * 2 >= all && common_node(&of_rest(&holes)).is_none() {
+        verdicts.extend(holes.first().map(|first| wide(None, pairs, all, *first)));
+        return;
+    }
+    while let Some((node, count)) = worst_node(&of_rest(&holes)) {
+        if count < PAIRS_MIN || count * 2 < of_nodes[usize::from(node)] {
+            break;
+        }
+        let (own, rest): (Vec<Hole>, Vec<Hole>) = holes.iter().partition(|it| it.source == node || it.peer == node);
+        verdicts.extend(own.first().map(|first| wide(Some(node), count, of_nodes[usize::from(node)], *first)));
+        holes = rest;
+    }
+    for of_pair in holes.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
+        let Some(first) = of_pair.first() else { continue };
+        let is_told_twice = of_pair.iter().any(|it| it.source != first.source);
+        let confidence = if is_told_twice { Confidence::Certain } else { Confidence::Likely };
+        verdicts.push(Verdict {
+            confidence,
+            severity,
+            protocol: mesh.protocol(),
+            ..sentence::hole(mesh.matrix, *first)
+        });
+    }
+}
+
+fn is_evidence(mesh: &Mesh<'_>, source: u16, peer: u16) -> bool {
+    let of = |node: u16| mesh.standings[usize::from(node)];
+    of(source) == Standing::Sound && of(peer).is_evidence_of_others() && mesh.answering.counts_udp(source, peer)
+}
+
+fn pair(a: u16, b: u16) -> Nodes {
+    (a.min(b), a.max(b))
+}
+
+/// Returns the pairs, each once, in their order.
+fn pairs_of(links: impl Iterator<Item = Nodes>) -> Vec<Nodes> {
+    let mut pairs: Vec<Nodes> = links.map(|(source, peer)| pair(source, peer)).collect();
+    pairs.sort_unstable();
+    pairs.dedup();
+    pairs
+}
+
+/// Returns the node that is in all pairs.
+fn common_node(pairs: &[Nodes]) -> Option<u16> {
+    let (a, b) = *pairs.first()?;
+    [a, b].into_iter().find(|node| pairs.iter().all(|(a, b)| a == node || b == node))
+}
+
+/// Returns the node that is in most pairs, and their number.
+fn worst_node(pairs: &[Nodes]) -> Option<(u16, usize)> {
+    let mut ends: Vec<u16> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
+    ends.sort_unstable();
+    let groups = ends.chunk_by(|a, b| a == b).filter_map(|group| Some((*group.first()?, group.len())));
+    // The first wins a tie.
+    groups.reduce(|most, next| if next.1 > most.1 { next } else { most })
+}
+
+/// Returns the ends of a link in the direction of its loss.
+pub const fn in_direction(source: u16, peer: u16, way: Way) -> Nodes {
+    if matches!(way, Way::In) { (peer, source) } else { (source, peer) }
+}

@@ -1,0 +1,251 @@
+//! The explanation of losses: a rate that all links share, and the fewest causes beyond it.
+//!
+//! A link passes a probe if each cause that touches the link passes it. Three hypotheses about what
+//! all links share compete ([`Hypothesis`]): next to nothing, one rate, or one rate and a bad path.
+//! For each hypothesis, the search finds the causes of the remaining losses ([`search::explain`]).
+//! The explanation with the highest likelihood minus its cost is kept. So a node is never
+//! named for a rate that all links share, only for what it loses beyond that rate.
+
+use std::iter;
+
+use super::causes::{Cause, Finding, Findings, is_of_zones};
+use super::groups;
+use super::pairs::{Pair, Scope, Tally};
+use super::score::{NodeSum, gain, is_spread, likelihood};
+use super::search::{self, Costs, Search};
+use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared};
+use crate::matrix::JUDGED_BYTES_PER_NODE;
+
+/// Cost in nats of a shared rate above the calm one. It is less than the cost of a node, by the
+/// nats that a node must explain beyond a shared rate. With three nodes these are 3.5 nats. Chance
+/// causes that in one of 70 meshes, because each node is a candidate.
+const MESH_COST: f64 = 6.6;
+/// Nats by which a shared rate must explain more than causes do before it is named. The first
+/// losses of a bad node of three are on most links, too.
+const MESH_LEAD: f64 = 3.0;
+/// From this number of pairs on, there is only one search. It starts from the rate of what is left
+/// without the worst candidate. This rate is not below the one that all links share: the chance
+/// losses of one candidate are a small part of so many pairs.
+const MANY_PAIRS: u32 = 4_000;
+/// Cost in nats of a bad path, beyond the cost of its cells.
+const PATHS_COST: f64 = 12.0;
+/// Smallest number of links on a bad path, and their smallest share. One of eight paths has a
+/// quarter of all links, if requests and replies take different paths.
+const PATH_LINKS_MIN: u32 = 5;
+const PATH_SHARE_MIN: f64 = 0.04;
+/// The largest share of these links that one node may have. With more, the node is the cause.
+const PATH_LINKS_OF_NODE: f64 = 0.5;
+/// Largest number of causes that are zones or domains for which an explanation
+/// without them is tried.
+const ZONE_TRIALS_MAX: usize = 4;
+
+// The 24 further bytes are: what is left of a row in a walk, whether it is evidence, its zone,
+// group and domain, and which of its peers probe it.
+const _: () = assert!(size_of::<NodeSum>() + 24 <= JUDGED_BYTES_PER_NODE);
+
+/// An explanation, and its credit in nats.
+struct Explanation {
+    findings: Findings,
+    shared: Shared,
+    credit: f64,
+}
+
+/// Finds the causes of a network's losses. Takes 40 bytes per node and per zone pair, and 72 per
+/// domain. Walks over all cells for each cause of each hypothesis.
+pub async fn search(scope: &Scope<'_>) -> Findings {
+    let first = search::first(scope).await;
+    let whole = first.all();
+    if whole.lost == 0 {
+        return Findings::default();
+    }
+    let costs = Costs::of_mesh(scope, &first);
+    let (all, pairs) = (whole.tally(), whole.pairs);
+    let least = search::without_the_worst(&first);
+    // If all links have a node in common, that node and the mesh cannot be distinguished.
+    let is_star = first.nodes.iter().any(|node| node.sum.pairs == pairs);
+    drop(first);
+    let groups = groups::find(scope).await;
+    let search = Search { scope, costs: &costs, groups: &groups, pairs };
+    let with = async |of: Hypothesis, lost: Tally| explanation(&search, Shared::new(of, lost)).await;
+    let (mut best, calm_credit) = if is_star || all.rate() <= CALM.1 {
+        let calm = with(Hypothesis::Calm, least).await;
+        let credit = calm.credit;
+        (calm, credit)
+    } else {
+        // The search runs from two rates. The rate without the worst candidate finds the causes; it
+        // may be too low if there are none. The rate of all links shows that there are no causes;
+        // it is too high if there are some.
+        let alike = with(Hypothesis::Alike, least).await;
+        if pairs >= MANY_PAIRS {
+            (alike, f64::NEG_INFINITY)
+        } else {
+            let calm = with(Hypothesis::Calm, least).await;
+            let credit = calm.credit;
+            (better(calm, better(with(Hypothesis::Alike, all).await, alike)), credit)
+        }
+    };
+    let mut rest_of_paths = None;
+    if !is_star && may_be_paths(&search, &best).await {
+        let paths = with(Hypothesis::Paths, least).await;
+        let (rest, links) = rest(scope, &paths.findings, paths.shared).await;
+        if is_path(&rest, &links) {
+            best = better(best, paths);
+            rest_of_paths = Some(rest);
+        }
+    }
+    let Explanation { mut findings, shared, credit } = best;
+    if shared.rate <= CALM.1 && shared.of != Hypothesis::Paths {
+        return findings;
+    }
+    let known = rest_of_paths.filter(|_| shared.of == Hypothesis::Paths);
+    let rest = match known {
+        Some(rest) => rest,
+        None => rest(scope, &findings, shared).await.0,
+    };
+    let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
+    let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
+    if shared.rate > CALM.1 && is_clear && nats > 0.0 && is_spread(rest.even, rest.pairs) {
+        findings.found.push(Finding::alike(Cause::Mesh, nats, shared.rate));
+    }
+    if shared.of == Hypothesis::Paths {
+        let on_path = rest.on_path();
+        let nats = gain(on_path.lost, on_path.probes, shared.rate) - PATHS_COST;
+        let paths = Finding::alike(Cause::Paths, nats, on_path.rate());
+        findings.found.push(Finding { is_uneven: true, ..paths });
+    }
+    findings
+}
+
+fn better(one: Explanation, other: Explanation) -> Explanation {
+    if other.credit > one.credit { other } else { one }
+}
+
+/// Returns the best explanation under a hypothesis.
+///
+/// Two bad nodes of six, or of a zone or domain, are in most pairs. One wide cause explains them
+/// passably and is found first, though the two nodes explain more. So an explanation with zones or
+/// domains is compared with one without.
+async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
+    let mut banned: Vec<Cause> = Vec::new();
+    let explain = async |shared: Shared, is_banned: &dyn Fn(Cause) -> bool| {
+        let (findings, shared) = search::explain(search, shared, is_banned).await;
+        let credit = credit(search, &findings, shared).await;
+        Explanation { findings, shared, credit }
+    };
+    let mut best = explain(shared, &|_| false).await;
+    // Each trial begins with the shared rate found so far. A domain that is taken early and dropped
+    // later can mislead the search. Domains that stay are tried below.
+    let is_domain = |cause: Cause| matches!(cause, Cause::Domain(..));
+    let found = &best.findings.found;
+    let may_be_astray = !found.is_empty() && !found.iter().any(|finding| is_domain(finding.cause));
+    if may_be_astray && !search.scope.matrix.domains().is_empty() {
+        let other = explain(best.shared, &is_domain).await;
+        best = better(best, other);
+    }
+    if best.findings.found.iter().any(|finding| is_of_zones(finding.cause)) {
+        let other = explain(best.shared, &is_of_zones).await;
+        if other.credit > best.credit {
+            return other;
+        }
+    }
+    let mut tried = 0;
+    while tried < ZONE_TRIALS_MAX
+        && let Some(zones) = best.findings.found.iter().map(|it| it.cause).filter(|it| is_of_zones(*it)).nth(tried)
+    {
+        tried += 1;
+        banned.push(zones);
+        let other = explain(best.shared, &|cause| banned.contains(&cause)).await;
+        if other.credit > best.credit {
+            (best, tried) = (other, tried - 1);
+        } else {
+            banned.pop();
+        }
+    }
+    best
+}
+
+/// Returns how well an explanation explains all losses, minus the cost of its causes.
+async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
+    let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.of(finding.cause)).sum();
+    credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
+    credit -= if shared.of == Hypothesis::Paths { PATHS_COST } else { 0.0 };
+    search
+        .scope
+        .each_pair(|pair| {
+            let mut touching = findings.of_pair(search.scope, pair).map(|(_, finding)| finding).peekable();
+            credit += if touching.peek().is_some() {
+                likelihood_below(touching, shared, pair)
+            } else {
+                shared.likelihood(pair)
+            };
+        })
+        .await;
+    credit
+}
+
+/// Returns the log-likelihood of a pair's losses if these causes touch the pair.
+fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Shared, pair: &Pair) -> f64 {
+    let both = pair.both();
+    let (mut passes, mut may_be_own) = (1.0 - shared.rate, false);
+    for finding in causes {
+        may_be_own |= finding.is_uneven || matches!(finding.cause, Cause::Link(..));
+        // The measured rates include the shared loss.
+        passes *= (1.0 - finding.rate).max(0.0) / (1.0 - shared.rate).max(1e-3);
+    }
+    let alike = likelihood(both.lost, both.probes, (1.0 - passes).max(shared.rate));
+    let own = || likelihood(both.lost, both.probes, both.rate()) - OWN_RATE;
+    if may_be_own { alike.max(own()) } else { alike }
+}
+
+/// Returns the sums of pairs that no cause touches, and the number of links on a bad path per node.
+async fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> (Rest, Vec<u32>) {
+    let (mut rest, mut links) = (Rest::default(), vec![0; scope.matrix.node_count()]);
+    scope
+        .each_pair(|pair| {
+            if !findings.explain(scope, pair) && shared.add(&mut rest, pair) {
+                links[usize::from(pair.a)] += 1;
+                links[usize::from(pair.b)] += 1;
+            }
+        })
+        .await;
+    (rest, links)
+}
+
+/// Whether enough links may be on a bad path. Links of a cause are left out if the cause explains
+/// them better than a path does, each at its cost.
+async fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
+    let found = &best.findings.found;
+    let if_paths = best.shared.with_most_paths();
+    let mut links = 0;
+    let mut of_causes = vec![(0.0, 0_u32); found.len()];
+    search
+        .scope
+        .each_pair(|pair| {
+            let mut touching = best.findings.of_pair(search.scope, pair);
+            let by_path = if_paths.explains(pair);
+            let is_on_path = u32::from(by_path > 0.0);
+            match (touching.next(), touching.next()) {
+                (Some((place, finding)), None) => {
+                    let (nats, of_cause) = &mut of_causes[place];
+                    let both = pair.both();
+                    let on_path = likelihood(both.lost, both.probes, if_paths.rate) + by_path;
+                    *nats += on_path - likelihood_below(iter::once(finding), best.shared, pair);
+                    *of_cause += is_on_path;
+                }
+                _ => links += is_on_path,
+            }
+        })
+        .await;
+    let better = found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.of(finding.cause) > 0.0);
+    links += better.map(|(_, (_, links))| links).sum::<u32>();
+    links >= PATH_LINKS_MIN
+}
+
+/// Whether links on bad paths are many, and are spread over nodes.
+fn is_path(rest: &Rest, of_nodes: &[u32]) -> bool {
+    let links = of_nodes.iter().sum::<u32>() / 2;
+    let most = of_nodes.iter().copied().max().unwrap_or_default();
+    links >= PATH_LINKS_MIN
+        && f64::from(most) <= f64::from(links) * PATH_LINKS_OF_NODE
+        && f64::from(rest.cells[1]) >= f64::from(rest.cells[0]) * PATH_SHARE_MIN
+}

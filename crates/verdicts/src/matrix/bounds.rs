@@ -1,0 +1,69 @@
+//! Limits of what is kept of a mesh, the bytes that it takes, and counts of what was dropped.
+
+use super::{Cell, JUDGED_BYTES_PER_NODE, Matrix, Node, Row};
+use kube_canary_model::limits::{JUDGED_BYTES_MAX, JUDGED_NODES_MAX, MESH_BYTES_MAX, MESH_NODES_MAX, MESH_REPORTS_MAX};
+
+/// Limits of what a matrix keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Largest number of rows.
+    pub rows: usize,
+    /// Largest number of nodes, from their own rows or as peers. Less than 65,535, because a cell
+    /// has 16 bits for a node.
+    pub nodes: usize,
+    /// Largest number of bytes, including those that the verdicts take. At least this much
+    /// address space is reserved.
+    pub bytes: usize,
+}
+
+impl Bounds {
+    /// The limits of an agent that collects for a reader.
+    pub const AGENT: Self = Self { rows: MESH_REPORTS_MAX, nodes: MESH_NODES_MAX, bytes: MESH_BYTES_MAX };
+    /// The limits of a judge, which collects all reports.
+    pub const JUDGE: Self = Self { rows: JUDGED_NODES_MAX, nodes: JUDGED_NODES_MAX, bytes: JUDGED_BYTES_MAX };
+}
+
+/// Counts of what did not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotKept {
+    /// Rows beyond [`Bounds::rows`], and second rows of a node.
+    pub rows: usize,
+    /// Cells dropped because there was no room for them or for their node. ICMP only.
+    pub cells: usize,
+    /// Cells of UDP and TCP dropped for this reason.
+    pub udp_and_tcp_cells: usize,
+}
+
+impl NotKept {
+    /// Returns the number of all dropped cells.
+    pub const fn all_cells(&self) -> usize {
+        self.cells + self.udp_and_tcp_cells
+    }
+}
+
+impl Matrix {
+    /// Returns the bytes in use, including those that the verdicts will take per node.
+    pub fn bytes(&self) -> usize {
+        let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
+        let rows = self.rows.len() * size_of::<Row>();
+        self.cells.len() * size_of::<Cell>()
+            + nodes
+            + rows
+            + self.links.bytes()
+            + self.silence.bytes()
+            + self.unsent.bytes()
+            + self.numbers.bytes()
+            + self.text.bytes()
+    }
+
+    /// Returns the resident bytes, in whole pages for mapped memory.
+    pub fn resident_bytes(&self) -> usize {
+        let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
+        lists
+            + self.links.resident_bytes()
+            + self.silence.resident_bytes()
+            + self.unsent.resident_bytes()
+            + self.text.resident_bytes()
+            + self.numbers.bytes()
+    }
+}

@@ -1,0 +1,316 @@
+//! Combines the cells of both directions of a pair, for every measured pair of a network, in one
+//! walk over the cells.
+
+use std::ops::RangeFrom;
+
+use super::agents::Standing;
+use super::answering::Answering;
+use crate::matrix::{Cell, Matrix, Pace, rtt_us};
+use crate::slices::Slice;
+use kube_canary_model::report::Network;
+
+/// Number of probes and of losses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Number of probes that were answered or lost.
+    pub probes: u32,
+    /// Number of probes that were lost.
+    pub lost: u32,
+}
+
+impl Tally {
+    /// Returns the sum of both. A sum of more than 4 billion probes stays there: `doctor --rows`
+    /// may read as many.
+    #[inline]
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self { probes: self.probes.saturating_add(other.probes), lost: self.lost.saturating_add(other.lost) }
+    }
+
+    /// Returns the share of the probes that was lost, 0 to 1.
+    pub fn rate(self) -> f64 {
+        if self.probes == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.probes) }
+    }
+
+    /// Returns what is left without `part`.
+    #[must_use]
+    pub const fn without(self, part: Self) -> Self {
+        Self { probes: self.probes.saturating_sub(part.probes), lost: self.lost.saturating_sub(part.lost) }
+    }
+}
+
+const SLOW: u8 = Pace::Slow as u8;
+const USUAL: u8 = Pace::Usual as u8;
+
+/// Two nodes, `a` with the lower number, and what they measured of each other.
+#[derive(Clone, Copy, Debug)]
+pub struct Pair {
+    /// Number of the first node.
+    pub a: u16,
+    /// Number of the second node.
+    pub b: u16,
+    /// What `a` measured of `b`: its requests go from `a` to `b`, the replies from `b` to `a`.
+    pub there: Tally,
+    /// What `b` measured of `a`.
+    pub back: Tally,
+    /// Code of the median round-trip time: the lower of both directions, the higher of both
+    /// protocols. 0 if no probe was answered. It is kept as a code because most walks do not
+    /// need the time itself.
+    rtt_code: u16,
+    /// The bits of all paces in its cells.
+    paces: u8,
+}
+
+impl Pair {
+    /// Returns the sum of both directions. Each measurement includes the losses of both directions.
+    #[inline]
+    pub const fn both(&self) -> Tally {
+        self.there.plus(self.back)
+    }
+
+    /// Whether both nodes measured each other.
+    pub const fn is_measured_twice(&self) -> bool {
+        self.there.probes > 0 && self.back.probes > 0
+    }
+
+    /// Returns the median round-trip time in microseconds; `None` if no probe was answered.
+    pub fn rtt_us(&self) -> Option<f32> {
+        rtt_us(self.rtt_code)
+    }
+
+    /// Whether round trips are slow compared with the usual time of this pair. `None` if no cell
+    /// knows, or if the cells disagree.
+    pub const fn is_slow(&self) -> Option<bool> {
+        match self.paces {
+            SLOW => Some(true),
+            USUAL => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Returns what `node` measured of the other node.
+    pub const fn of(&self, node: u16) -> Tally {
+        if node == self.a { self.there } else { self.back }
+    }
+
+    /// Returns the other node of the pair.
+    pub const fn other(&self, node: u16) -> u16 {
+        if node == self.a { self.b } else { self.a }
+    }
+}
+
+/// What counts as evidence in one network of a mesh.
+pub struct Scope<'a> {
+    /// The mesh as collected.
+    pub matrix: &'a Matrix,
+    /// The network whose cells count.
+    pub network: Network,
+    /// The layers whose cells count, as a set of their bits. All are of this network.
+    pub layers: u8,
+    /// Which cells of UDP and TCP count.
+    pub answering: &'a Answering,
+    /// Cost in nats of each cause beyond that of one search, because there are several.
+    pub extra_cost: f64,
+    /// Which nodes' figures are evidence.
+    pub standings: &'a [Standing],
+    /// Data that every walk looks up.
+    pub index: &'a Index,
+}
+
+/// Data about nodes and pairs that every walk looks up. The matrix has it too, but spread over more
+/// memory than a CPU's caches hold. The look-ups would then miss the caches.
+#[derive(Debug, Default)]
+pub struct Index {
+    /// Zone of each node.
+    zones: Vec<u8>,
+    /// One bit per peer of each node, in the order of a walk: whether that peer probes
+    /// the node, too. Empty if there are more than 32 peers per node: such a mesh is
+    /// small, and most peers do.
+    met: Vec<u32>,
+}
+
+impl Index {
+    /// Returns the index of a mesh. Takes 5 bytes per node.
+    pub async fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
+        let (mut met, mut peers) = (vec![0; matrix.node_count()], 0);
+        // Cells of all networks count, so the choice of the network does not matter.
+        let (index, answering) = (&Self::default(), &Answering::default());
+        let network = Network::Pod;
+        let scope = Scope { matrix, network, layers: 0, answering, extra_cost: 0.0, standings, index };
+        scope
+            .each_peer(|_, _, _, back| {
+                if let Some(word) = met.get_mut(peers / 32) {
+                    *word |= u32::from(!back.is_empty()) << (peers % 32);
+                }
+                peers += 1;
+            })
+            .await;
+        if peers > met.len() * 32 {
+            met = Vec::new();
+        }
+        Self { zones: matrix.numbers().map(|node| matrix.get(node).zone).collect(), met }
+    }
+
+    /// Whether the peer at this place of a walk may probe the node, too.
+    fn may_be_met(&self, place: usize) -> bool {
+        self.met.get(place / 32).is_none_or(|word| word >> (place % 32) & 1 == 1)
+    }
+}
+
+impl<'a> Scope<'a> {
+    /// Whether anything that counts was measured.
+    pub const fn is_measured(&self) -> bool {
+        self.layers & self.answering.layers() != 0
+    }
+
+    /// Whether a cell of this source counts.
+    #[inline]
+    pub fn counts(&self, source: u16, cell: Cell) -> bool {
+        self.layers & cell.layer().bit() != 0 && self.answering.counts(source, cell)
+    }
+
+    /// Returns a node's cells if they count as evidence, otherwise an empty slice. One may stand
+    /// for several ([`Cell::parts`]).
+    #[inline]
+    pub fn cells(&self, node: u16) -> &'a [Cell] {
+        let sound = self.standings[usize::from(node)] == Standing::Sound;
+        if sound { self.matrix.cells(node) } else { &[] }
+    }
+
+    /// Calls `visit` with each pair, in slices. Takes 16 bytes per node.
+    pub async fn each_pair(&self, mut visit: impl FnMut(&Pair)) {
+        self.each_peer(|node, peer, there, back| {
+            // The pair is visited from its lower node, or from the only node that measured.
+            if (peer > node || back.is_empty())
+                && let Some(pair) = self.pair(node, peer, there, back)
+            {
+                visit(&pair);
+            }
+        })
+        .await;
+    }
+
+    /// Calls `visit` with each node and each of its peers, the node's cells of the peer, and the
+    /// peer's cells of the node. Pauses after each slice.
+    async fn each_peer(&self, mut visit: impl FnMut(u16, u16, &[Cell], &[Cell])) {
+        let (mut places, mut slice) = (0.., Slice::default());
+        // Rows are sorted by peer, and `node` increases. So what remains of each row starts at
+        // `node`.
+        let mut left: Vec<&[Cell]> = self.matrix.numbers().map(|node| self.cells(node)).collect();
+        for node in self.matrix.numbers() {
+            self.each_peer_of(node, &mut left, &mut places, &mut visit);
+            slice.add(self.cells(node).len()).await;
+        }
+    }
+
+    /// Does the part of [`Scope::each_peer`] that is of one node.
+    fn each_peer_of<'c>(
+        &'c self,
+        node: u16,
+        left: &mut [&'c [Cell]],
+        places: &mut RangeFrom<usize>,
+        visit: &mut impl FnMut(u16, u16, &[Cell], &[Cell]),
+    ) {
+        let mut rest = self.cells(node);
+        while let Some(first) = rest.first() {
+            let peer = first.peer();
+            let (there, further) = rest.split_at(run(rest, peer));
+            rest = further;
+            if !self.standings[usize::from(peer)].is_evidence_of_others() {
+                continue;
+            }
+            let mut back: &[Cell] = &[];
+            if places.next().is_some_and(|place| self.index.may_be_met(place)) {
+                let theirs = &mut left[usize::from(peer)];
+                while let [first, behind @ ..] = theirs
+                    && first.peer() < node
+                {
+                    *theirs = behind;
+                }
+                back = &theirs[..run(theirs, node)];
+            }
+            visit(node, peer, there, back);
+        }
+    }
+
+    /// Calls `visit` with each pair of a node. It searches each node's row and does not
+    /// walk over all cells.
+    pub fn each_pair_of(&self, node: u16, mut visit: impl FnMut(&Pair)) {
+        for other in self.matrix.numbers().filter(|other| *other != node) {
+            if let Some(pair) = self.pair_of(node, other) {
+                visit(&pair);
+            }
+        }
+    }
+
+    /// Returns the pair of two nodes, if it was measured.
+    pub fn pair_of(&self, node: u16, other: u16) -> Option<Pair> {
+        let is_evidence = |node: u16| self.standings[usize::from(node)].is_evidence_of_others();
+        let of = |source: u16, peer: u16| {
+            let cells = self.cells(source);
+            let behind = &cells[cells.partition_point(|cell| cell.peer() < peer)..];
+            &behind[..run(behind, peer)]
+        };
+        if is_evidence(node) && is_evidence(other) {
+            self.pair(node, other, of(node, other), of(other, node))
+        } else {
+            None
+        }
+    }
+
+    #[inline]
+    fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
+        // Codes of IPv4 and of IPv6.
+        let (mut codes, mut paces) = ((0_u16, 0_u16), 0);
+        // Code 0 means no answer, so it counts as the largest.
+        let lower = |one: u16, other: u16| one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1);
+        let mut tally = |source: u16, cells: &[Cell]| {
+            let mut sum = Tally::default();
+            for cell in cells.iter().flat_map(|cell| cell.parts()).filter(|cell| self.counts(source, *cell)) {
+                sum = sum.plus(Tally { probes: cell.probes(), lost: cell.lost() });
+                paces |= cell.pace() as u8;
+                if cell.is_over_ipv6() {
+                    codes.1 = lower(codes.1, cell.rtt_code());
+                } else {
+                    codes.0 = lower(codes.0, cell.rtt_code());
+                }
+            }
+            sum
+        };
+        let (a, b, there, back) = if node < peer { (node, peer, there, back) } else { (peer, node, back, there) };
+        let (there, back) = (tally(a, there), tally(b, back));
+        let pair = Pair { a, b, there, back, rtt_code: codes.0.max(codes.1), paces };
+        (pair.both().probes > 0).then_some(pair)
+    }
+
+    /// Returns the index of the pair's zone pair, in either order.
+    #[inline]
+    pub fn zone_place(&self, pair: &Pair) -> usize {
+        zone_place(self.zone(pair.a), self.zone(pair.b))
+    }
+
+    /// Returns the zone of a node.
+    #[inline]
+    pub fn zone(&self, node: u16) -> u8 {
+        self.index.zones[usize::from(node)]
+    }
+
+    /// Returns the number of zone pairs.
+    pub const fn zone_places(&self) -> usize {
+        let zones = self.matrix.zone_count();
+        zones * (zones + 1) / 2
+    }
+}
+
+/// Returns the index of a zone pair in a triangular table.
+#[inline]
+pub fn zone_place(a: u8, b: u8) -> usize {
+    let (low, high) = if a < b { (a, b) } else { (b, a) };
+    usize::from(high) * (usize::from(high) + 1) / 2 + usize::from(low)
+}
+
+/// Returns how many cells at the front are of this peer: one per layer and address family.
+#[inline]
+fn run(cells: &[Cell], peer: u16) -> usize {
+    cells.iter().take_while(|cell| cell.peer() == peer).count()
+}

@@ -1,0 +1,189 @@
+//! The subject of a verdict, in at most 128 bytes, and the identity of a verdict.
+//!
+//! A verdict comes from other pods as well. So its id is a cryptographic hash, under which no other
+//! subject can be found, and agents compare the fields themselves.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use ring::digest::{Context, SHA256};
+
+use super::{Direction, Kind, OfNetwork, Verdict};
+use kube_canary_model::report::Method;
+
+/// Largest number of bytes of a subject: it must suit a label value of a time-series database, and
+/// a line of a table.
+const SUBJECT_BYTES_MAX: usize = 128;
+/// Hexadecimal digits of a hash: 128 bits.
+const HASH_DIGITS: usize = 32;
+
+/// Returns the subject of a node or zone.
+pub fn of_one(name: &str) -> String {
+    cut(name, SUBJECT_BYTES_MAX)
+}
+
+/// Returns the subject of a link or of two zones.
+pub fn of_two(a: &str, b: &str) -> String {
+    let room = (SUBJECT_BYTES_MAX - "->".len()) / 2;
+    format!("{}->{}", cut(a, room), cut(b, room))
+}
+
+/// Returns the subject of groups, each given by its smallest name.
+pub fn of_groups(firsts: &[&str]) -> String {
+    cut(&firsts.join("|"), SUBJECT_BYTES_MAX)
+}
+
+/// Returns the subject with its two ends in the order of their names, and the direction between
+/// them in that order. The evidence decides the order in [`Verdict::subject`], and agents with
+/// other evidence turn it. This one is the same in every agent.
+pub fn in_order(verdict: &Verdict) -> (Cow<'_, str>, Direction) {
+    let Verdict { subject, direction, .. } = verdict;
+    let has_ends = matches!(verdict.kind, Kind::Link | Kind::Flow | Kind::Mtu | Kind::ZonePair);
+    match subject.split_once("->").filter(|(a, b)| has_ends && b < a) {
+        Some((a, b)) => (format!("{b}->{a}").into(), direction.turned()),
+        None => (subject.into(), *direction),
+    }
+}
+
+/// What a verdict is about. Two verdicts of one identity are the same finding, by whatever agent
+/// and at whatever time. Direction, severity, beginning and end are no part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity<'a> {
+    /// What kind of fault it is.
+    pub kind: Kind,
+    /// The subject with its ends in order.
+    pub subject: Cow<'a, str>,
+    /// The network of the probes.
+    pub network: OfNetwork,
+    /// The protocol of the probes. `None` if the verdict is about none in particular.
+    pub protocol: Option<Method>,
+}
+
+/// Returns the identity of a verdict, which is the same in every agent.
+pub fn identity(verdict: &Verdict) -> Identity<'_> {
+    let Verdict { kind, network, protocol, .. } = *verdict;
+    Identity { kind, subject: in_order(verdict).0, network, protocol }
+}
+
+/// Returns the id of a verdict: the hash of its identity. A verdict is about both address families
+/// together, so the last part is empty.
+pub fn id(verdict: &Verdict) -> String {
+    let Identity { kind, subject, network, protocol } = identity(verdict);
+    hash(&[kind.label(), &subject, network.label(), protocol.map_or("", Method::label), ""])
+}
+
+/// Whether what UDP probes show of the link between two nodes may belong to a verdict: it is about
+/// this link, one of the two nodes, their zones, domains or groups, or links everywhere. Both ends
+/// are given by node and zone.
+///
+/// A verdict names at most 64 members of a domain or of a group. The links of the others are left
+/// out.
+pub fn covers_udp_between(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, &str)) -> bool {
+    let Verdict { subject, members, .. } = verdict;
+    let is_two = |a: &str, b: &str| *subject == of_two(a, b) || *subject == of_two(b, a);
+    let is_one = |a: &str, b: &str| *subject == of_one(a) || *subject == of_one(b);
+    let group = |node: &str| members.iter().position(|group| group.iter().any(|member| member == node));
+    verdict.network == OfNetwork::Pod
+        && matches!(verdict.protocol, None | Some(Method::Udp))
+        && match verdict.kind {
+            Kind::Mtu => is_two(a, b) || is_one(a, b),
+            Kind::Link | Kind::Flow => is_two(a, b),
+            Kind::Node => is_one(a, b),
+            Kind::Zone => is_one(zone_a, zone_b),
+            Kind::ZonePair => is_two(zone_a, zone_b),
+            Kind::Domain => group(a).or(group(b)).is_some(),
+            Kind::Partition => group(a).zip(group(b)).is_some_and(|(a, b)| a != b),
+            Kind::Mesh | Kind::Paths => true,
+            _ => false,
+        }
+}
+
+/// Cuts a name that is too long and appends a hash of the whole, so that two names with the
+/// same beginning stay different.
+fn cut(name: &str, bytes: usize) -> String {
+    if name.len() <= bytes {
+        return name.to_owned();
+    }
+    let kept = &name[..name.floor_char_boundary(bytes - HASH_DIGITS - 1)];
+    format!("{kept}~{}", hash(&[name]))
+}
+
+/// Returns the first 128 bits of SHA-256 over the parts, each followed by a zero byte, in
+/// hexadecimal. It must be the same in every version, and any program can compute it.
+fn hash(parts: &[&str]) -> String {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(part.as_bytes());
+        context.update(&[0]);
+    }
+    let digest = context.finish();
+    let words = digest.as_ref().iter().take(HASH_DIGITS / 2);
+    words.fold(String::with_capacity(HASH_DIGITS), |mut digits, byte| {
+        // Writing to memory cannot fail.
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traces_belong_to_the_verdicts_about_their_link_its_nodes_zones_domains_and_groups() {
+        let covers = |kind: &str, subject: &str, members: &[&[&str]], ends: [(&str, &str); 2]| {
+            let verdict = serde_json::json!({"kind": kind, "subject": subject, "members": members, "direction": "both",
+                "network": "pod", "evidence": "", "since_unix_seconds": null});
+            let verdict: Verdict = serde_json::from_value(verdict).unwrap();
+            covers_udp_between(&verdict, ends[0], ends[1])
+        };
+        let (a, b, c) = (("a", "x"), ("b", "y"), ("c", "z"));
+        for (kind, subject, members, is_one) in [
+            ("link", "b->a", &[][..], false),
+            ("flow", "a->b", &[], false),
+            ("node", "a", &[], true),
+            ("zone", "x", &[], true),
+            ("zone_pair", "y->x", &[], false),
+            ("domain", "rack", &[&["a", "d"][..]], true),
+            ("partition", "a|b", &[&["a", "d"], &["b", "e"]], false),
+        ] {
+            assert!(covers(kind, subject, members, [a, b]), "{kind}");
+            assert!(covers(kind, subject, members, [b, a]), "{kind}");
+            assert_eq!(covers(kind, subject, members, [a, c]), is_one, "{kind}");
+            assert!(!covers(kind, subject, members, [c, c]), "{kind}");
+        }
+        assert!(!covers("partition", "a|b", &[&["a", "d"], &["b", "e"]], [a, ("d", "x")]), "of one group");
+        assert!(covers("mesh", "*", &[], [a, c]) && covers("paths", "*", &[], [a, c]));
+        assert!(!covers("agent_starved", "a", &[], [a, b]));
+    }
+
+    fn node(subject: &str) -> Verdict {
+        let verdict = serde_json::json!({"kind": "node", "subject": subject, "direction": "both", "network": "pod",
+            "evidence": "", "since_unix_seconds": null});
+        serde_json::from_value(verdict).unwrap()
+    }
+
+    #[test]
+    fn ids_are_128_bits_of_sha_256() {
+        // printf 'node\0n1\0pod\0\0\0' | sha256sum
+        assert_eq!(id(&node("n1")), "09938417f9865e5e683dd24aa9f3cf4b");
+        let name = "n".repeat(129);
+        // (printf '%0129d' 0 | tr 0 n; printf '\0') | sha256sum
+        assert!(of_one(&name).ends_with("~547a598bd3b6d4d41c11bb1874d52811"), "{}", of_one(&name));
+    }
+
+    /// FNV-1a of 64 bits gives both subjects one id. A minute of one CPU finds such a pair.
+    #[test]
+    fn subjects_that_collide_in_fnv_have_different_ids() {
+        assert_ne!(id(&node("iiOSKwfOuFn")), id(&node("O1dIzOcz5ac")));
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_different() {
+        let names = ["a", "b"].map(|end| format!("{}{end}", "n".repeat(253)));
+        let [first, second] = names.each_ref().map(|name| of_one(name));
+        assert!(first.len() == SUBJECT_BYTES_MAX && second.len() == SUBJECT_BYTES_MAX && first != second);
+        assert!(of_two(&names[0], &names[1]).len() <= SUBJECT_BYTES_MAX);
+        assert_eq!(of_two("a", "b"), "a->b");
+    }
+}
