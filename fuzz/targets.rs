@@ -252,7 +252,7 @@ fn judge(mut matrix: Matrix) {
     matrix.finish();
     let found = verdicts::judge(&matrix);
     assert!(found.len() <= kube_canary::limits::MESH_VERDICTS_MAX);
-    assert!(!verdicts::judge_whole(&matrix).headline.text.is_empty());
+    assert!(!verdicts::judge_whole(&matrix).headline().text.is_empty());
     assert!(serde_json::to_string(&found).is_ok());
 }
 

@@ -30,7 +30,7 @@
 // They panic if the output has no reader or no room: sys::console writes instead.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-pub use kube_canary_model::{method, report, send_error, units};
+pub use kube_canary_model::{method, report, send_error, units, verdict};
 
 pub mod agent;
 pub mod allocator;

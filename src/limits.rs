@@ -1,6 +1,6 @@
-//! The bounds of operators, and those that several stages share, each with its reason. Those of reports and of the mesh
-//! are in the crate of the model. Relations
-//! between them are asserted at compile time. A constant of one stage is beside its use.
+//! The bounds of operators, and those that several stages share, each with its reason. Those of
+//! reports and of the mesh are in the crate of the model. Relations between them are asserted at
+//! compile time. A constant of one stage is beside its use.
 
 use std::time::Duration;
 

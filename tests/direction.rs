@@ -31,6 +31,8 @@ const STAGES: [(&str, &[&str]); 13] = [
         "exposition",
         &[
             "discovery::kubernetes::traffic",
+            "method",
+            "verdict",
             "peers",
             "prober",
             "statistics",
@@ -55,6 +57,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "peers",
             "mesh",
             "report",
+            "verdict",
             "sys::files",
             "units",
             "limits",

@@ -20,7 +20,7 @@ const VERBS: &str = "
     frees gave get gets give gives grows had handles happened has have hold holds identifies is iterates joins
     judges keep keeps know knows last leads learns leave leaves left limits lists logs looks lose loses lost
     makes maps mark marks matches may mean means measured measures moves must names need needs notes numbers
-    opens owns packs parses passes points probe probes raises reach reaches read reads received receives records
+    opens owns packs parses passes pauses points probe probes raises reach reaches read reads received receives records
     refers refused refuses registers releases remembers removes rendered renders repeats replaces report
     reported reports reserves resizes resolves returns run runs say says see sees selects send sends sent serve
     serves set sets share shares should show shows sorts spread stands start started starts state states stays

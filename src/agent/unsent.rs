@@ -99,10 +99,7 @@ impl Cause {
 
 /// Writes a change to the log.
 pub fn write(family: Family, reason: SendError, change: Change) {
-    let version = match family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
-    };
+    let version = family.name();
     match change {
         Change::Begun(methods) => log::warn!(
             "probes cannot be sent by {} over {version}: {}; /api/v1/peers says to which peers",

@@ -311,7 +311,7 @@ impl Mesh {
             }
         }
         matrix.finish();
-        (summaries, verdicts::judge_whole(&matrix).headline.text)
+        (summaries, verdicts::judge_whole(&matrix).headline().text)
     }
 }
 

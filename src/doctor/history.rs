@@ -17,7 +17,7 @@ use crate::fleet::ask::{self, AGENT_TIME, Answer, AskError, foreign, within};
 use crate::fleet::{FleetError, system};
 use crate::http::client::GetError;
 use crate::mesh::JUDGES;
-use crate::mesh::verdicts::Verdict;
+use crate::mesh::verdicts::{Verdict, wording};
 use crate::report::at_most;
 use crate::sys::console::{self, json_line, printable};
 use crate::sys::terminal::{Terminal, Tint};
@@ -29,7 +29,7 @@ const PATH: &str = "/api/v1/history";
 struct History {
     #[serde(deserialize_with = "at_most::<_, JUDGES, _>")]
     judges: Vec<Judge>,
-    #[serde(deserialize_with = "at_most::<_, VERDICTS_MAX, _>")]
+    #[serde(deserialize_with = "at_most::<_, VERDICTS_MAX, _>", serialize_with = "wording::worded")]
     verdicts: Vec<Verdict>,
 }
 
@@ -92,7 +92,7 @@ impl History {
             let unconfirmed = if verdict.unconfirmed { ", unconfirmed" } else { "" };
             let line = format!("{time}: {}{unconfirmed}", finding(verdict));
             let _ = writeln!(text, "{}", if verdict.holds() { terminal.paint(tint(verdict), &line) } else { line });
-            let _ = writeln!(text, "    {}", printable(&verdict.evidence));
+            let _ = writeln!(text, "    {}", printable(&wording::evidence(verdict)));
         }
         text
     }
@@ -116,7 +116,8 @@ mod tests {
         let verdict = |kind: &str, subject: &str, times: &str| {
             format!(
                 r#"{{"kind":"{kind}","subject":"{subject}","direction":"both","network":"pod","confidence":"certain",
-                "evidence":"{subject} loses 9 %"{times}}}"#
+                "figures":{{"probes":100,"lost":9,"pairs":3,"pairs_hit":2,"probes_to":100,"lost_to":9,"sources":3,"sources_hit":2,
+                "probes_there":60,"lost_there":3,"probes_back":60}}{times}}}"#
             )
         };
         let verdicts = [
@@ -133,9 +134,11 @@ mod tests {
         let history: History = serde_json::from_str(&text).unwrap();
         let plain = history.text(Terminal::PLAIN);
         let expected = "3 verdicts of the last 24 hours, by 2 judges: a, b\n\
-            since 2023-11-14 22:13:20 UTC: node n3, pod network\n    n3 loses 9 %\n\
-            2023-11-14 19:26:40 UTC for 10 min: link a->b, pod network\n    a->b loses 9 %\n\
-            until 2023-11-14 16:40:00 UTC: zone z?, pod network, unconfirmed\n    z? loses 9 %\n";
+            since 2023-11-14 22:13:20 UTC: node n3, pod network\n    loses 9.0 % of the probes from 2 of 3 sources\n\
+            2023-11-14 19:26:40 UTC for 10 min: link a->b, pod network\n    \
+            loses 9.0 % of the round trips: 3 of 60 from a to b, 0 of 60 from b to a\n\
+            until 2023-11-14 16:40:00 UTC: zone z?, pod network, unconfirmed\n    \
+            9.0 % of the probes between zone z? and all others are lost, on 2 of 3 pairs of nodes; elsewhere 0.0 %\n";
         assert_eq!(plain, expected);
         let nothing = History { judges: Vec::new(), verdicts: Vec::new() };
         assert_eq!(nothing.text(Terminal::PLAIN), "nothing was wrong in the last 24 hours, by 0 judges: \n");
@@ -144,7 +147,7 @@ mod tests {
     #[test]
     fn an_answer_with_too_many_verdicts_is_refused() {
         let of = |count: usize| {
-            let one = r#"{"kind":"node","subject":"n","direction":"in","network":"pod","evidence":""}"#;
+            let one = r#"{"kind":"node","subject":"n","direction":"in","network":"pod"}"#;
             format!(r#"{{"judges":[],"verdicts":[{}]}}"#, vec![one; count].join(","))
         };
         assert!(serde_json::from_str::<History>(&of(VERDICTS_MAX)).is_ok());

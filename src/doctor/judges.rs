@@ -26,7 +26,7 @@ use crate::fleet::ask::{self, Answer, AskError, Targets, foreign};
 use crate::http::client::GetError;
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
 use crate::mesh::JUDGES;
-use crate::mesh::verdicts::{Kind, State, Unsent, UnsentProbes, Verdict};
+use crate::mesh::verdicts::{State, Unsent, UnsentProbes, Verdict};
 use crate::report::{Missing, at_most};
 
 const PATH: &str = "/api/v1/verdicts";
@@ -173,7 +173,7 @@ impl Agreed {
     }
 
     fn may_have_traces(&self) -> bool {
-        self.verdicts.iter().any(|verdict| verdict.is_loss)
+        self.verdicts.iter().any(Verdict::is_loss)
     }
 
     /// Asks these agents for their traces, if they are few, and if a verdict may have any. Agents
@@ -202,14 +202,11 @@ impl Document {
             self;
         unsent.unsent.retain(Unsent::is_bounded);
         let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
-        // The answer does not tell losses from delays. Paths are traced that lose or have changed,
-        // so a trace may explain either.
-        let of_network = |verdict: Verdict| Verdict { is_loss: verdict.kind < Kind::AgentStarved, ..verdict };
         Agreed {
             judged: Judged { judges, age_seconds, nodes, missing_not_listed, not_gathered, tracing: None },
             headline,
             state,
-            verdicts: verdicts.into_iter().filter(Verdict::holds).map(of_network).collect(),
+            verdicts: verdicts.into_iter().filter(Verdict::holds).collect(),
             traces: Vec::new(),
             unsent,
             missing,

@@ -11,8 +11,8 @@ use super::traces::{OfVerdict, Traced};
 use crate::discovery::dns::ResolveError;
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
-use crate::mesh::verdicts::{self, Confidence, Direction, Judgement, Kind, OfNetwork, State, UnsentProbes, Verdict};
-use crate::report::{Method, Missing, Network};
+use crate::mesh::verdicts::{self, Confidence, Judgement, Kind, State, UnsentProbes, Verdict, wording};
+use crate::report::{Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
 use crate::sys::terminal::{Terminal, Tint};
@@ -25,6 +25,7 @@ pub struct Examination {
     /// Whether all is well, links have losses without a known cause, or there is a cause.
     state: State,
     /// Verdicts, the most severe first.
+    #[serde(serialize_with = "wording::worded")]
     pub verdicts: Vec<Verdict>,
     /// The traces of the links that a verdict is about, as their sources report them.
     traces: Vec<OfVerdict>,
@@ -139,7 +140,8 @@ impl Examination {
     /// Judges everything that was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, facts) = reading.finish();
-        let Judgement { found, unsent, headline, .. } = verdicts::judge_whole(&matrix);
+        let judgement = verdicts::judge_whole(&matrix);
+        let (headline, Judgement { found, unsent, .. }) = (judgement.headline(), judgement);
         let verdicts = found.verdicts;
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
@@ -309,7 +311,7 @@ impl Examination {
         // Writing to memory cannot fail.
         for verdict in &self.verdicts {
             let title = terminal.paint(tint(verdict), &title(verdict));
-            let _ = write!(text, "\n{title}\n    {}\n", printable(&verdict.evidence));
+            let _ = write!(text, "\n{title}\n    {}\n", printable(&wording::evidence(verdict)));
             for traced in self.traces_of(verdict) {
                 let _ = writeln!(text, "    {traced}");
             }
@@ -401,37 +403,7 @@ pub fn title(verdict: &Verdict) -> String {
 
 /// Returns the finding and its place.
 pub fn finding(verdict: &Verdict) -> String {
-    let subject = printable(&verdict.subject);
-    let network = match verdict.network {
-        OfNetwork::Pod => "pod network",
-        OfNetwork::Node => "node network",
-    };
-    // ICMP is named only if other protocols are known to lose less, which the evidence says.
-    let network = match verdict.protocol {
-        Some(protocol @ (Method::Udp | Method::Tcp)) => format!("{network}, {} only", protocol.name()),
-        Some(Method::Icmp) | None => network.to_owned(),
-    };
-    let direction = |out: &str, inbound: &str| match verdict.direction {
-        Direction::Out => format!(", {out}"),
-        Direction::In => format!(", {inbound}"),
-        Direction::Both => String::new(),
-    };
-    match verdict.kind {
-        Kind::Node => format!("node {subject}{}, {network}", direction("what it sends", "what is sent to it")),
-        Kind::Link => format!("link {subject}{}, {network}", direction("that way", "the way back")),
-        Kind::Flow => format!("some flows of link {subject}{}, {network}", direction("that way", "the way back")),
-        Kind::Mtu if subject == "*" => format!("large packets on most links, {network}"),
-        Kind::Mtu => format!("large packets of {subject}{}, {network}", direction("that way", "the way back")),
-        Kind::Mesh => format!("all links, {network}"),
-        Kind::Partition => format!("partition {subject}, {network}"),
-        Kind::Paths => format!("one of several parallel paths, {network}"),
-        Kind::Zone => format!("zone {subject}, {network}"),
-        Kind::Domain => format!("domain {subject}, {network}"),
-        Kind::ZonePair => format!("zones {subject}{}, {network}", direction("that way", "the way back")),
-        Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
-        Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),
-        Kind::AgentSuspect => format!("agent on {subject}: does not judge as the two other judges do"),
-    }
+    printable(&wording::title(verdict))
 }
 
 /// Formats a time in UTC, to the minute. Verdicts know it no more exactly.

@@ -101,7 +101,7 @@ impl Traces {
             let traces = self.of_one(verdict);
             (!traces.is_empty()).then(|| OfVerdict { id: verdict.id.clone(), traces })
         };
-        verdicts.iter().filter(|verdict| verdict.is_loss).filter_map(with_traces).collect()
+        verdicts.iter().filter(|verdict| verdict.is_loss()).filter_map(with_traces).collect()
     }
 
     fn of_one(&self, verdict: &Verdict) -> Vec<Traced> {

@@ -18,7 +18,7 @@ use crate::allocator;
 use crate::config::{DoctorSettings, Verdicts};
 use crate::fleet::{FleetError, system};
 use crate::mesh::domains::DomainsFile;
-use crate::mesh::verdicts::Verdict;
+use crate::mesh::verdicts::{Verdict, wording};
 use crate::sys::clock;
 use crate::sys::console::{self, Reader, json_line, printable};
 use crate::sys::stop::StopOrEof;
@@ -180,7 +180,7 @@ fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
             detail: examination
                 .traces_of(verdict)
                 .iter()
-                .fold(printable(&verdict.evidence), |detail, traced| format!("{detail}\n      {traced}")),
+                .fold(printable(&wording::evidence(verdict)), |detail, traced| format!("{detail}\n      {traced}")),
             tint: tint(verdict),
             verdict: Some(verdict.clone()),
         };

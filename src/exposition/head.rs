@@ -51,6 +51,17 @@ impl<'a> Head<'a> {
         self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, whole(samples));
     }
 
+    /// Appends a gauge of ratios that is not in the registry, if it has any samples.
+    pub fn ratios<'l, const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = ([(&'l str, &'l str); N], f64), IntoIter: Clone>,
+    ) {
+        let samples = samples.into_iter().map(|(labels, value)| (labels.into_iter(), value));
+        self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, samples);
+    }
+
     /// Appends a counter that is not in the registry and was zero when the agent started.
     pub fn counters<'l, const N: usize>(
         &mut self,

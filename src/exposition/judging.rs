@@ -8,32 +8,13 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::head::Head;
+use crate::method::Method;
 use crate::report::JudgeAnswer;
 use crate::units::Nanos;
-
-/// A verdict as it is exported: the labels of its series, and their values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VerdictSeries {
-    /// 32 hexadecimal digits, the same at all judges.
-    pub id: String,
-    /// The label value of its kind.
-    pub kind: &'static str,
-    /// What it is about, at most 128 bytes. The ends of a link are in the order of their names.
-    pub subject: String,
-    /// `in`, `out` or `both`. For a link, `out` is from the first end to the second.
-    pub direction: &'static str,
-    /// `pod` or `node`.
-    pub network: &'static str,
-    /// `icmp`, `udp` or `tcp`; `all` if it is about none of them in particular.
-    pub protocol: &'static str,
-    /// When it began, in Unix seconds.
-    pub since_unix_seconds: u64,
-    /// Whether it still holds.
-    pub holds: bool,
-}
+use crate::verdict::Verdict;
 
 /// What a judge has judged since it began.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Judged {
     /// When it began to judge.
     pub since: Nanos,
@@ -44,7 +25,7 @@ pub struct Judged {
     /// Number of nodes that the last one was about.
     pub nodes: usize,
     /// The verdicts that hold, and those of the last ten minutes. At most 64.
-    pub verdicts: Vec<VerdictSeries>,
+    pub verdicts: Vec<Verdict>,
     /// Number of verdicts that hold and have no place among these.
     pub dropped: usize,
 }
@@ -84,20 +65,25 @@ impl Judging {
             "Verdicts of this judge: 1 while a verdict holds, 0 for ten minutes after.",
             verdicts.iter().map(|it| {
                 let labels = [
-                    ("direction", it.direction),
+                    ("direction", it.direction.label()),
                     ("id", &*it.id),
-                    ("kind", it.kind),
-                    ("network", it.network),
-                    ("protocol", it.protocol),
+                    ("kind", it.kind.label()),
+                    ("network", it.network.label()),
+                    ("protocol", it.protocol.map_or("all", Method::label)),
                     ("subject", &*it.subject),
                 ];
-                (labels, it.holds.into())
+                (labels, it.holds().into())
             }),
         );
         head.gauges(
             "kube_canary_verdict_since_timestamp_seconds",
             "When a verdict began, in seconds since the epoch.",
-            verdicts.iter().map(|it| ([("id", &*it.id)], it.since_unix_seconds)),
+            verdicts.iter().map(|it| ([("id", &*it.id)], it.since_unix_seconds.unwrap_or(0))),
+        );
+        head.ratios(
+            "kube_canary_verdict_loss_ratio",
+            "Share of the packets that a verdict is about and that are lost, 0 to 1.",
+            verdicts.iter().filter_map(|it| Some(([("id", &*it.id)], it.loss_ratio()?))),
         );
         head.gauges(
             "kube_canary_verdicts_dropped",
@@ -121,6 +107,8 @@ impl Judging {
 mod tests {
     use super::super::Format;
     use super::*;
+    use crate::report::Network;
+    use crate::verdict::{Direction, Figure, Figures, Kind};
 
     fn written(judging: &Judging) -> String {
         let mut text = Vec::new();
@@ -140,17 +128,15 @@ mod tests {
             (written(&judging), judging.is_judge(), judging.answer(Nanos(9))),
             (String::new(), false, JudgeAnswer::NO)
         );
-        let verdict = VerdictSeries {
+        let verdict = Verdict {
             id: "00ff00ff00ff00ff00ff00ff00ff00ff".into(),
-            kind: "link",
-            subject: "a\"->b".into(),
-            direction: "in",
-            network: "pod",
-            protocol: "all",
-            since_unix_seconds: 1_700_000_000,
-            holds: true,
+            direction: Direction::In,
+            since_unix_seconds: Some(1_700_000_000),
+            figures: Figures::default().with([(Figure::ProbesThere, 60.0), (Figure::LostThere, 15.0)]),
+            ..Verdict::new(Kind::Link, "a\"->b".into(), Network::Pod)
         };
-        let ended = VerdictSeries { id: "00ff00ff00ff00ff00ff00ff00ff00fe".into(), holds: false, ..verdict.clone() };
+        let (id, ended_unix_seconds) = ("00ff00ff00ff00ff00ff00ff00ff00fe".into(), Some(1_700_000_060));
+        let ended = Verdict { id, ended_unix_seconds, ..verdict.clone() };
         let (since, at, verdicts) = (Nanos::from_millis(10_000), Nanos::from_millis(50_000), vec![verdict, ended]);
         judging.publish(Some(Judged { since, rounds: 3, at, nodes: 7, verdicts, dropped: 2 }));
         let labels =
@@ -161,6 +147,8 @@ mod tests {
                 "kube_canary_verdict{{{}}} 1\nkube_canary_verdict{{{}}} 0\n\
                  kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff00ff00ff00ff00ff\"}} 1700000000\n\
                  kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff00ff00ff00ff00fe\"}} 1700000000\n\
+                 kube_canary_verdict_loss_ratio{{id=\"00ff00ff00ff00ff00ff00ff00ff00ff\"}} 0.25\n\
+                 kube_canary_verdict_loss_ratio{{id=\"00ff00ff00ff00ff00ff00ff00ff00fe\"}} 0.25\n\
                  kube_canary_verdicts_dropped 2\nkube_canary_judged_nodes 7\nkube_canary_judgement_age_seconds 9\n",
                 labels("00ff00ff00ff00ff00ff00ff00ff00ff"),
                 labels("00ff00ff00ff00ff00ff00ff00ff00fe")

@@ -36,7 +36,7 @@ pub use accept::Format;
 pub use agent::{AgentMetrics, Build};
 pub use api::PeersBody;
 pub use hour::{HourError, decoded, hour};
-pub use judging::{Judged, Judging, VerdictSeries};
+pub use judging::{Judged, Judging};
 pub use metrics::MetricsBody;
 pub use routes::App;
 pub use series::{LinkSeries, SeriesSettings};

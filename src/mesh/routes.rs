@@ -276,9 +276,11 @@ impl Mesh {
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
-        let judgement = verdicts::judge_in_slices(&matrix).await;
+        let past = self.judges.as_ref().map(|judges| judges.just_ended()).unwrap_or_default();
+        let judgement = verdicts::judge_in_slices(&matrix, &past).await;
+        let headline = judgement.headline();
         let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
-        let fields = Fields { overview: &overview, verdicts: found.verdicts.iter().collect() }.text();
+        let fields = Fields::new(&headline, &overview, &found.verdicts).text();
         let nodes = matrix.node_count();
         let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&fields) };
         if !is_part {

@@ -23,7 +23,7 @@ pub use peer::{Peer, Presence};
 use std::net::IpAddr;
 
 pub use crate::discovery::{Listed, Network, Ranked, Roster, name_in_reports};
-pub use crate::method::Method;
+pub use crate::method::{Family, Method};
 
 /// A set of methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,29 +53,6 @@ impl Methods {
     /// Returns the methods of the set, in label order.
     pub fn iter(self) -> impl Iterator<Item = Method> {
         Method::ALL.into_iter().filter(move |method| self.has(*method))
-    }
-}
-
-/// Which version of IP an address is of. A slot has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both families, in label order.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// Returns the family of `address`.
-    pub const fn of(address: IpAddr) -> Self {
-        match address {
-            IpAddr::V4(_) => Self::V4,
-            IpAddr::V6(_) => Self::V6,
-        }
     }
 }
 

@@ -239,13 +239,16 @@ fn the_past_is_that_of_the_first_agent_that_answers() {
     let begun = *BEGUN;
     let past = json!({"judges": [{"node": "n1", "age_seconds": 3.0}, {"node": "n2", "age_seconds": 4.0}],
         "verdicts": [{"id": "1", "kind": "link", "subject": "a->b", "direction": "out", "network": "pod",
-            "confidence": "certain", "evidence": "loses 9 %", "since_unix_seconds": begun, "ended_unix_seconds": begun + 60}]});
+            "confidence": "certain", "figures": {"probes_there": 100, "lost_there": 9,
+                "counted_there": 100, "missed_there": 9, "counted_back": 100}, "since_unix_seconds": begun, "ended_unix_seconds": begun + 60}]});
     let (_server, url) = serve_at([("/api/v1/history", past.to_string())]);
     let (_without, other) = serve(mesh(&NODES, |_, _| 0, &json!([])));
     let (code, text, log) = Run::of(&["doctor", "--history", "--url", &closed_url(), "--url", &other, "--url", &url]);
     assert_eq!(code, Some(0), "{log}");
     assert!(text.starts_with("1 verdict of the last 24 hours, by 2 judges: n1, n2\n"), "{text}");
-    assert!(text.contains(" UTC for 60 s: link a->b, that way, pod network\n    loses 9 %\n"), "{text}");
+    let line = " UTC for 60 s: link a->b, that way, pod network\n    loses 9.0 % of the round trips: 9 of 100 from a to b, b to a \
+                is not measured; 9 of 100 requests from a were lost, and 0 of 100 requests from b\n";
+    assert!(text.contains(line), "{text}");
     assert_eq!(log.lines().count(), 2, "{log}");
     let (_, printed, _) = Run::of(&["doctor", "--history", "--json", "--url", &url]);
     let printed: Value = serde_json::from_str(&printed).expect("JSON");

@@ -17,14 +17,15 @@ fn answer(judges: usize, verdicts: &Value) -> Value {
     let judges: Vec<Value> = [1, 2, 3][..judges].iter().map(judge).collect();
     let is_well = *verdicts == json!([]);
     json!({"age_seconds": 3.5, "nodes": 40, "judges": judges, "missing": [], "missing_not_listed": 0, "not_gathered": 0,
-        "headline": if is_well { "all well" } else { "n1 is losing packets" },
+        "headline": if is_well { "all well" } else { "n1 loses 40 % of what is sent to it" },
         "state": if is_well { "well" } else { "cause" }, "starved": [], "leaving": [], "leaving_not_listed": 0,
         "verdicts": verdicts})
 }
 
 fn node_n1(confidence: &str) -> Value {
     json!({"id": "1", "kind": "node", "subject": "n1", "direction": "in", "network": "pod", "confidence": confidence,
-        "severity": "critical", "evidence": "loses 40.0 %", "summary": "n1 is losing packets",
+        "severity": "critical", "figures": {"probes_to": 100, "lost_to": 40, "sources": 3, "sources_hit": 2,
+            "counted_there": 100, "missed_there": 40, "counted_back": 99, "missed_back": 0},
         "since_unix_seconds": 1_700_000_000, "judges": 2})
 }
 
@@ -37,8 +38,8 @@ fn serve_answer(answer: &Value) -> (Server, String) {
 fn what_the_judges_agree_on_is_printed_from_one_answer() {
     let (_server, url) = serve_answer(&answer(3, &json!([node_n1("certain")])));
     let (code, text, log) = Run::of(&["doctor", "--url", &url]);
-    let expected = "n1 is losing packets\n\nnode n1, what is sent to it, pod network, since 2023-11-14 22:13 UTC\n    \
-        loses 40.0 %\n\nJudged: 40 nodes, 3 s ago at most, by 3 judges: j1, j2, j3. \
+    let expected = "n1 loses 40 % of what is sent to it\n\nnode n1, what is sent to it, pod network, since 2023-11-14 22:13 UTC\n    \
+        loses 40.0 % of the probes from 2 of 3 sources; 40 of 100 requests to it were lost, and 0 of 99 requests from it\n\nJudged: 40 nodes, 3 s ago at most, by 3 judges: j1, j2, j3. \
         Asked for traces: 0 agents; --collect asks all.\n";
     assert_eq!((code, text.as_str(), log.as_str()), (Some(1), expected, ""));
     let (code, json, _) = Run::of(&["doctor", "--json", "--url", &url]);
@@ -69,7 +70,7 @@ fn a_verdict_of_judges_is_followed_by_the_traces_of_the_agents_that_are_asked() 
     let (_second, second) = serve_at([("/api/v1/peers", report("n4", "n3", "dies after 10.9.9.9"))]);
     let (code, text, log) = Run::of(&["doctor", "--url", &first, "--url", &second]);
     assert_eq!((code, log.as_str()), (Some(1), ""), "{text}");
-    let trace = "\n    loses 40.0 %\n    dies after 10.0.3.1 (trace from n2 to n1, UDP source port 40312, 1970-01-01 00:01 UTC)\n";
+    let trace = "\n    loses 40.0 % of the probes from 2 of 3 sources; 40 of 100 requests to it were lost, and 0 of 99 requests from it\n    dies after 10.0.3.1 (trace from n2 to n1, UDP source port 40312, 1970-01-01 00:01 UTC)\n";
     assert!(text.contains(trace) && !text.contains("10.9.9.9"), "{text}");
     let (_, json, _) = Run::of(&["doctor", "--json", "--url", &first]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
@@ -150,7 +151,7 @@ fn what_one_judge_says_alone_is_likely_at_most() {
     let (_server, url) = serve_answer(&answer(1, &json!([node_n1("likely")])));
     let (code, text, _) = Run::of(&["doctor", "--color", "always", "--url", &url]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.starts_with("\x1b[33mn1 is losing packets") && !text.contains("\x1b[31m"), "{text:?}");
+    assert!(text.starts_with("\x1b[33mn1 loses 40 % of what is sent to it") && !text.contains("\x1b[31m"), "{text:?}");
     let last = "by 1 judge: j1. No other judge has answered, so no verdict is more than likely.";
     assert!(text.contains(last), "{text:?}");
 }
@@ -159,9 +160,9 @@ fn what_one_judge_says_alone_is_likely_at_most() {
 fn an_answer_for_judges_is_printed_without_control_characters_and_is_bounded() {
     let strange = "\x1b[2J\u{9b}\r";
     let mut hostile = node_n1("certain");
-    for field in ["subject", "evidence", "summary"] {
-        hostile[field] = json!(strange);
-    }
+    hostile["subject"] = json!(strange);
+    hostile["figures"]["agent_is_silent"] = json!(1);
+    hostile["mentions"] = json!([["error", strange], ["only_report", strange]]);
     let mut answer = answer(3, &json!([hostile]));
     answer["headline"] = json!(strange);
     answer["judges"][0] = json!({"node": strange, "age_seconds": 1e300});
@@ -226,7 +227,7 @@ fn a_watch_prints_what_the_judges_find_and_the_extent_when_they_no_longer_answer
     prints(&[" UTC: all well\n  Judged: 40 nodes, 3 s ago at most, by 3 judges: j1, j2, j3.\n"]);
     change("/api/v1/verdicts", answer(3, &json!([node_n1("certain")])).to_string());
     prints(&[
-        "UTC: n1 is losing packets\n  + node n1, what is sent to it, pod network, since 2023-11-14 22:13 UTC\n      loses 40.0 %\n",
+        "UTC: n1 loses 40 % of what is sent to it\n  + node n1, what is sent to it, pod network, since 2023-11-14 22:13 UTC\n      loses 40.0 % of the probes from 2 of 3 sources; 40 of 100 requests to it were lost, and 0 of 99 requests from it\n",
     ]);
     change("/api/v1/mesh", mesh(&NODES, into_n4, &json!([])));
     prints(&["  + node n4, ", "  - node n1, ", "20 links. No judge has answered, so doctor has judged itself.\n"]);

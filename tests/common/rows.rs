@@ -111,7 +111,7 @@ pub fn line(row: &Value) -> String {
 
 /// The verdicts as JSON.
 pub fn judge(rows: &[Value], missing: &[Value]) -> Value {
-    let mut matrix = Matrix::new(clock::realtime().as_secs());
+    let mut matrix = Matrix::new(kube_canary::sys::clock::realtime().as_secs());
     for row in rows {
         let (source, peers) = (row["source"].to_string(), row["peers"].as_array().expect("a list of peers"));
         matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);

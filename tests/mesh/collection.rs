@@ -32,7 +32,7 @@ fn every_row_comes_as_it_is_on_a_line_of_its_own_and_the_verdicts_follow() {
     for (_, row) in &rows {
         assert!(lines.iter().any(|line| line.trim_start_matches(',') == row.trim_end()), "{row}");
     }
-    assert!(lines[0] == "{\"rows\":[" && lines.last().expect("a line").starts_with("],\"missing\":"), "{text}");
+    assert!(lines[0] == "{\"rows\":[" && lines.last().expect("a line").starts_with("],\"headline\":"), "{text}");
     assert!(document["verdicts"].is_array());
 }
 

@@ -83,7 +83,7 @@ fn nodes_that_discovery_does_not_know_are_not_asked_and_do_not_count() {
         assert_eq!(named_causes(document)[0], ("node", "d"));
         assert_eq!(
             (document["headline"].as_str(), document["not_gathered"].as_u64()),
-            (Some("d is losing packets from 3 of 3 sources"), Some(0))
+            (Some("d loses 40 % of its packets"), Some(0))
         );
         let text = document.to_string();
         assert!(!text.contains("ghost-"), "what is not known is not passed on: {text}");

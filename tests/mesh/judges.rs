@@ -72,8 +72,8 @@ fn claiming(claims: [Claims; 3], times: JudgeTimes) -> Mesh {
 fn verdict(kind: &str, subject: &str, (since, ended): (u64, Option<u64>)) -> Value {
     let now = clock::realtime().as_secs();
     let mut verdict = json!({"kind": kind, "subject": subject, "direction": "both", "network": "pod",
-        "confidence": "certain", "severity": "warning", "evidence": format!("{subject} loses"),
-        "summary": format!("{subject} is bad"), "since_unix_seconds": now - since});
+        "confidence": "certain", "severity": "warning", "figures": {"probes_to": 100, "lost_to": 20},
+        "since_unix_seconds": now - since});
     if let Some(ended) = ended {
         verdict["ended_unix_seconds"] = (now - ended).into();
     }
@@ -88,7 +88,7 @@ fn judge_with(verdicts: &[Value]) -> Claims {
     let document = format!(
         "{{\"judge\":{judge},{}",
         &json!({"now_unix_seconds": clock::realtime().as_secs(), "nodes": 4, "verdicts": verdicts,
-        "overview": {"missing": [], "not_gathered": 0, "headline": "All well", "state": "well", "starved": [],
+        "overview": {"missing": [], "not_gathered": 0, "overall": {}, "starved": [],
             "leaving": [], "leaving_not_listed": 0}})
         .to_string()[1..]
     );
@@ -128,7 +128,7 @@ fn a_judge_exports_the_verdicts_that_readers_get() {
     let text = |field: &str| verdict[field].as_str().expect("text").to_owned();
     assert_eq!((text("kind"), text("subject")), ("node".to_owned(), "c".to_owned()), "{document}");
     let expected = format!(
-        "\nkube_canary_verdict{{direction=\"both\",id=\"{}\",kind=\"node\",network=\"pod\",protocol=\"icmp\",subject=\"c\"}} 1\n",
+        "\nkube_canary_verdict{{direction=\"both\",id=\"{}\",kind=\"node\",network=\"pod\",protocol=\"all\",subject=\"c\"}} 1\n",
         text("id")
     );
     let metrics = metrics(&mesh);
@@ -205,7 +205,11 @@ fn readers_get_what_two_of_three_judges_hold_and_their_past_and_one_that_lies_ch
             let mesh = claiming(claims, times());
             let now = read(&mesh, "/api/v1/verdicts");
             assert_eq!(subjects(&now), ["c", "a->b"], "{now}");
-            assert_eq!((&now["headline"], &now["nodes"]), (&"c is bad, and 1 more".into(), &4.into()), "{now}");
+            assert_eq!(
+                (&now["headline"], &now["nodes"]),
+                (&"c loses 20 % of its packets, and 1 more".into(), &4.into()),
+                "{now}"
+            );
             assert_eq!(now["verdicts"][0]["judges"], 2, "{now}");
             let past = read(&mesh, "/api/v1/history");
             assert_eq!(subjects(&past), ["c", "a->b", "z"], "{past}");
@@ -311,8 +315,8 @@ fn a_new_judge_takes_over_the_past_on_which_the_others_agree_and_names_the_one_t
     let document = read(&mesh, "/api/v1/judge/verdicts");
     assert_eq!(subjects(&document), [name.as_str(), "z"], "{document}");
     let suspect = &document["verdicts"][0];
-    let evidence = suspect["evidence"].as_str().expect("a sentence");
-    assert!(evidence.ends_with("reports what the two others do not find: node innocent"), "{evidence}");
+    let found = (&suspect["figures"], &suspect["mentions"], &suspect["evidence"]);
+    assert_eq!(found, (&json!({"adds": 1}), &json!([["disputed", "node innocent"]]), &Value::Null), "no sentence");
     assert!(
         metrics(&mesh)
             .contains(&format!("kind=\"agent_suspect\",network=\"pod\",protocol=\"all\",subject=\"{name}\"}} 1"))
@@ -400,7 +404,7 @@ fn slow_readers_share_what_the_judges_say() {
     // Answers of some 170 KB.
     let long = |kind: &str, subject: String, times| {
         let mut verdict = verdict(kind, &subject, times);
-        verdict["evidence"] = "e".repeat(900).into();
+        verdict["mentions"] = ["by", "error", "disputed"].map(|part| json!([part, "n".repeat(250)])).to_vec().into();
         verdict
     };
     let past = (0..120).map(|n| long("link", format!("a->b{n}"), (5_000, Some(4_000))));

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, OfNetwork, Verdict};
-use kube_canary::report::Method;
+use kube_canary::mesh::verdicts::wording::{evidence, summary};
+use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, Verdict};
+use kube_canary::report::{Method, Network};
 
 use super::mesh::{Fault, Plan, Reach, domain_name, group, name, zone_name};
 
@@ -91,10 +92,10 @@ fn is_pair(subject: &str, a: &str, b: &str) -> bool {
 
 /// Whether a verdict is about this fault, its direction left aside.
 fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
-    let (kind, subject, loss) = (verdict.kind, verdict.subject.as_str(), verdict.is_loss);
+    let (kind, subject, loss) = (verdict.kind, verdict.subject.as_str(), verdict.is_loss());
     let network = match plan.reach {
-        None | Some(Reach::Pods) => OfNetwork::Pod,
-        Some(Reach::Both | Reach::Nodes) => OfNetwork::Node,
+        None | Some(Reach::Pods) => Network::Pod,
+        Some(Reach::Both | Reach::Nodes) => Network::Node,
     };
     let of_agent = matches!(fault, Fault::Starved { .. } | Fault::NoRow { .. });
     if !of_agent && verdict.network != network {
@@ -107,7 +108,7 @@ fn is_about(verdict: &Verdict, fault: &Fault, plan: &Plan, probed: &[Vec<usize>]
         }
         // The same holds if only one of the reporting nodes probes it, and says so.
         Fault::Node { node, .. } if plan.rows.is_some() && !plan.has_row(node) && watchers(node, plan, probed) == 1 => {
-            let says_so = verdict.evidence.ends_with(&format!("it may be {}", name(node)));
+            let says_so = evidence(verdict).ends_with(&format!("it may be {}", name(node)));
             kind == Kind::Link && loss && subject.split("->").any(|end| end == name(node)) && says_so
         }
         Fault::Node { node, .. } => kind == Kind::Node && loss && subject == name(node),
@@ -245,9 +246,10 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
     }
 }
 
-/// Whether a verdict names the protocol of a fault: that of the fault, or none if all share it.
+/// Whether a verdict names the protocol of a fault: that of the fault, or none if all that are
+/// measured share it.
 fn is_by(verdict: &Verdict, method: Option<Method>, plan: &Plan) -> bool {
-    let expected = if plan.protocols { method } else { Some(Method::Icmp) };
+    let expected = if plan.protocols { method } else { None };
     verdict.protocol == expected
 }
 
@@ -292,8 +294,8 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
                 verdict.subject,
                 verdict.protocol,
                 verdict.direction,
-                verdict.summary,
-                verdict.evidence
+                summary(verdict),
+                evidence(verdict)
             );
         }
     }

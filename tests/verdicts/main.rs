@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use judged::Score;
-use kube_canary::mesh::verdicts::{judge, judge_whole};
+use kube_canary::mesh::verdicts::{judge, judge_whole, wording};
 use kube_canary::sys::clock::process_cpu;
 use leaks::NoLeaks;
 use mesh::{Fault, Plan, Random, Reach};
@@ -346,7 +346,7 @@ fn large_meshes_are_judged_as_small_ones_are() {
             "300 nodes, {label}: {} verdicts in {:?}, {}",
             verdicts.len(),
             Duration::from(process_cpu().since(begun)),
-            judge_whole(&matrix).headline.text
+            judge_whole(&matrix).headline().text
         );
     }
 }
@@ -366,8 +366,8 @@ fn three_nodes_of_which_one_loses_a_tenth_on_the_way_in() {
     plan.faults.push(Fault::Node { node: 7, inwards: 0.1, outwards: 0.0 });
     let (matrix, _) = mesh::make(&plan, 1);
     let verdicts = judge(&matrix);
-    assert_eq!(judge_whole(&matrix).headline.text, "node-7 is losing packets from 12 of 12 sources inbound");
-    say!("{}", verdicts[0].evidence);
+    assert_eq!(judge_whole(&matrix).headline().text, "node-7 loses 10 % of what is sent to it");
+    say!("{}", wording::evidence(&verdicts[0]));
 }
 
 /// Nodes, two kinds of links and zones, one or two at a time, as `draw` makes them in small meshes.

@@ -166,7 +166,7 @@ pub fn put_at(
             heard: cell.heard,
             state: State::Ready,
             address: Some([10, 0, 0, 1].into()),
-            since_unix_seconds: (cell.lost > 0).then(|| EPOCH - 60),
+            since_unix_seconds: (cell.lost > 0).then_some(EPOCH - 60),
             recent: RecentPeer {
                 lost_in_row: cell.lost_in_row,
                 answered_since: cell.answered_since,

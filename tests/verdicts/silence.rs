@@ -2,6 +2,7 @@
 //! before. The judge is on one side. At no time is another node or link blamed.
 
 use kube_canary::mesh::matrix::Matrix;
+use kube_canary::mesh::verdicts::wording::evidence;
 use kube_canary::mesh::verdicts::{Kind, Verdict, judge};
 use kube_canary::report::Method;
 
@@ -103,7 +104,7 @@ fn found(fault: &Fault, round: i64, kind: Kind) -> [u32; 3] {
         found[1] += count(&|it| it == Kind::AgentUnreachable);
         found[2] += count(&is_other);
         if let Some(other) = verdicts.iter().find(|it| is_other(it.kind)) {
-            say!("{:?} {}: {}", other.kind, other.subject, other.evidence);
+            say!("{:?} {}: {}", other.kind, other.subject, evidence(other));
         }
     }
     let Fault { begins, ends, .. } = fault;

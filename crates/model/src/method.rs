@@ -1,5 +1,7 @@
 //! How a link is probed: the name of a method in flags, series, reports and verdicts.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// How a link is probed, over IPv4 or IPv6. Each method has its own numbers of a link.
@@ -35,6 +37,47 @@ impl Method {
             Self::Icmp => "ICMP",
             Self::Udp => "UDP",
             Self::Tcp => "TCP",
+        }
+    }
+}
+
+/// Which version of IP an address is of. A slot has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum Family {
+    /// IPv4.
+    #[serde(rename = "ipv4")]
+    V4,
+    /// IPv6.
+    #[serde(rename = "ipv6")]
+    V6,
+}
+
+impl Family {
+    /// Both families, in label order.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Returns the family of `address`.
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+
+    /// Returns the label, as in JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
+    /// Returns the name in sentences.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
         }
     }
 }

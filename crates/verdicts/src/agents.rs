@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use crate::matrix::{Facts, Matrix};
+use kube_canary_model::verdict::{Figure, Figures};
 
 /// Limit of the send delay: a tenth of the interval, but never less than this.
 const LAG_MIN_SECONDS: f32 = 0.05;
@@ -28,36 +29,39 @@ const DROPS_MIN: f32 = 3.0;
 /// The interval of an agent that does not report it.
 const INTERVAL_SECONDS: f32 = 1.0;
 
-/// Returns in words what an agent lacks. Empty if it lacks nothing.
-pub fn symptoms(facts: &Facts) -> String {
+/// Returns the figures of what an agent lacks. Empty if it lacks nothing.
+pub fn symptoms(facts: &Facts) -> Figures {
     let interval = facts.interval_seconds.get().filter(|seconds| *seconds > 0.0).unwrap_or(INTERVAL_SECONDS);
     let late = (interval * LAG_SHARE).max(LAG_MIN_SECONDS);
     let (seconds, sent) = (facts.covered_seconds(), facts.sent as f32);
-    let mut symptoms: Vec<String> = Vec::new();
+    let mut symptoms = Figures::default();
+    let mut add = |figure: Figure, value: f32| symptoms.set(figure, value.into());
     if let Some(lag) = facts.send_lag_p99_seconds.get().filter(|lag| *lag >= late) {
-        symptoms.push(format!("it sends {:.0} ms late (99th percentile)", lag * 1e3));
+        add(Figure::SendLagSeconds, lag);
     }
     if let Some(delay) = facts.read_delay_p99_seconds.get().filter(|delay| *delay >= late.max(READ_DELAY_MIN_SECONDS)) {
-        symptoms.push(format!("it reads replies {:.0} ms late (99th percentile)", delay * 1e3));
+        add(Figure::ReadDelaySeconds, delay);
     }
     if let Some(delay) =
         facts.run_delay_seconds.get().filter(|delay| seconds > 0.0 && *delay >= seconds * RUN_DELAY_SHARE)
     {
-        symptoms.push(format!("it waited {delay:.1} s of {seconds:.0} s for a CPU"));
+        add(Figure::RunDelaySeconds, delay);
+        add(Figure::OfSeconds, seconds);
     }
     let many = |skipped: f32| {
         let all = skipped + sent;
         skipped > all * SKIPPED_SHARE && skipped >= all * interval * SKIPPED_TURNS_MIN / seconds.max(interval)
     };
     if let Some(skipped) = facts.probes_skipped.get().filter(|skipped| many(*skipped)) {
-        symptoms.push(format!("it skipped {skipped:.0} probes of {:.0}", sent + skipped));
+        add(Figure::ProbesSkipped, skipped);
+        add(Figure::OfProbes, sent + skipped);
     }
     if let Some(drops) =
         facts.receive_queue_drops.get().filter(|drops| *drops >= DROPS_MIN && *drops > sent * DROPS_SHARE)
     {
-        symptoms.push(format!("its socket dropped {drops:.0} packets unread"));
+        add(Figure::PacketsDropped, drops);
     }
-    symptoms.join(", ")
+    symptoms
 }
 
 /// Whether measurements by a node, and measurements of it, are evidence.
@@ -98,6 +102,14 @@ pub fn standings(matrix: &Matrix) -> Vec<Standing> {
 mod tests {
     use super::*;
     use crate::matrix::Known;
+    use crate::wording;
+    use kube_canary_model::report::Network;
+    use kube_canary_model::verdict::{Kind, Verdict};
+
+    fn symptoms(facts: &Facts) -> String {
+        let figures = super::symptoms(facts);
+        wording::symptoms(&Verdict { figures, ..Verdict::new(Kind::AgentStarved, "a".into(), Network::Pod) })
+    }
 
     const FACTS: Facts = Facts {
         interval_seconds: Known::new(1.0),

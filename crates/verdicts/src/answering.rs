@@ -38,7 +38,7 @@ const SOURCES_MIN: u16 = 3;
 /// answers by ICMP.
 #[derive(Clone, Copy, Debug, Default)]
 struct Silence {
-    /// Number of sources.
+    /// Number of sources that measured it.
     sources: u16,
     /// Number of them whose handshakes are neither completed nor refused.
     silent: u16,

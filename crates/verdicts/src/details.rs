@@ -27,6 +27,8 @@ pub struct Detail {
     pub targets: [u32; 2],
     /// The pair, if the cause is a link.
     pub pair: Option<Pair>,
+    /// All probes over its pairs by IPv4 and by IPv6.
+    pub by_family: [Tally; 2],
     since: Moments,
     quiet: Quiet,
 }
@@ -103,6 +105,9 @@ pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
             for (index, finding) in counted(findings, scope, (pair.a, pair.b)) {
                 let detail = &mut details[index];
                 detail.both = detail.both.plus(pair.both());
+                for (sum, tally) in detail.by_family.iter_mut().zip(pair.by_family()) {
+                    *sum = sum.plus(tally);
+                }
                 for tally in [pair.there, pair.back].iter().filter(|tally| tally.lost == 0) {
                     detail.quiet.add_others(tally.probes);
                 }

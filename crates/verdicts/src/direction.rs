@@ -11,45 +11,11 @@
 //! addresses mean one namespace for all nodes. If any condition fails, or the figures are too
 //! small, the answer is [`Direction::Both`].
 
-use serde::{Deserialize, Serialize};
-
 use super::agents::Standing;
 use super::causes::{Cause, Findings};
 use super::pairs::{Pair, Scope};
 use crate::matrix::{Cell, Matrix, Presence};
-
-/// The direction in which packets are lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    /// Inbound: towards the node.
-    In,
-    /// Outbound: from the node. For a link `a->b`: from `a` to `b`.
-    Out,
-    /// Both directions, or the direction is unknown.
-    Both,
-}
-
-impl Direction {
-    /// Returns the label of the direction.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::In => "in",
-            Self::Out => "out",
-            Self::Both => "both",
-        }
-    }
-
-    /// Returns the direction of a link whose ends are given in the opposite order.
-    #[must_use]
-    pub const fn turned(self) -> Self {
-        match self {
-            Self::In => Self::Out,
-            Self::Out => Self::In,
-            Self::Both => Self::Both,
-        }
-    }
-}
+use kube_canary_model::verdict::Direction;
 
 /// Error of a count, per source. The windows of source and destination each cut off a part of a
 /// probe. Each adds 1/6 of a probe squared, and as much again if one window is twice as long.
@@ -122,13 +88,8 @@ pub struct Directions {
     pub inbound: Requests,
     /// Requests from the node, or from `a` to `b`.
     pub outbound: Requests,
-    /// What was counted, in words.
-    pub unit: &'static str,
-}
-
-impl Directions {
-    /// What the namespaces count.
-    const REQUESTS: &'static str = "requests";
+    /// Whether UDP packets were counted, and not echo requests.
+    pub is_by_udp: bool,
 }
 
 /// A node's count, and what it was sent in the same time.
@@ -223,7 +184,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Dire
     let alike = by_it.probes == 0
         || (by_it.rate() >= OWN_SHARE * round_trips && by_it.rate() <= (round_trips / OWN_SHARE).max(0.05));
     let direction = if alike { lossy_direction(inbound, outbound, to_it.plus(by_it).rate()) } else { Direction::Both };
-    Some(Directions { direction, inbound, outbound, unit: Directions::REQUESTS })
+    Some(Directions { direction, inbound, outbound, is_by_udp: false })
 }
 
 /// Returns how many requests to `other` are lost because of causes other than these two nodes.
@@ -262,7 +223,7 @@ pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Di
     };
     let (outbound, inbound) = (requests(pair.a, pair.b)?, requests(pair.b, pair.a)?);
     let direction = lossy_direction(inbound, outbound, pair.both().rate());
-    Some(Directions { direction, inbound, outbound, unit: Directions::REQUESTS })
+    Some(Directions { direction, inbound, outbound, is_by_udp: false })
 }
 
 fn lossy_direction(inbound: Requests, outbound: Requests, round_trips: f64) -> Direction {

@@ -8,7 +8,7 @@ use super::pairs::{Pair, Scope};
 use super::score::Sum;
 use super::search::{Search, wide};
 use super::shared::{Hypothesis, Shared};
-use super::{Kind, Verdict};
+use super::{Kind, Verdict, is_same_finding};
 use crate::domains::DOMAIN_NONE;
 
 /// The sums of a domain.
@@ -82,8 +82,8 @@ pub fn join_extents(verdicts: &mut Vec<Verdict>) {
     for mut verdict in verdicts.drain(..) {
         let is_same = |other: &&mut Verdict| {
             matches!(verdict.kind, Kind::Zone | Kind::Domain)
-                && (other.kind, &other.subject, other.network, other.protocol)
-                    == (verdict.kind, &verdict.subject, verdict.network, verdict.protocol)
+                && other.is_loss() == verdict.is_loss()
+                && is_same_finding(other, &verdict)
         };
         let Some(first) = joined.iter_mut().find(is_same) else {
             joined.push(verdict);
@@ -96,7 +96,7 @@ pub fn join_extents(verdicts: &mut Vec<Verdict>) {
         if first.holds() == verdict.holds() {
             first.severity = first.severity.max(verdict.severity);
         }
-        first.evidence = format!("{}; {}", first.evidence, verdict.evidence);
+        first.figures.complete(&verdict.figures);
         first.weight = first.weight.max(verdict.weight);
         first.since_unix_seconds = first.since_unix_seconds.into_iter().chain(verdict.since_unix_seconds).min();
         let later = |one: Option<u64>, other: Option<u64>| one.zip(other).map(|(one, other)| one.max(other));
@@ -110,19 +110,18 @@ pub fn join_extents(verdicts: &mut Vec<Verdict>) {
 mod tests {
     use super::super::Severity;
     use super::*;
+    use kube_canary_model::verdict::{Figure, Figures};
 
     #[test]
     fn joined_extents_hold_while_either_part_holds() {
         let part = |severity, (since, calm, ended): (u64, Option<u64>, Option<u64>)| {
             let text = r#"{"kind":"zone","subject":"a","direction":"both","network":"pod","evidence":"","since_unix_seconds":1}"#;
-            let words = format!("since {since}");
             Verdict {
                 severity,
                 since_unix_seconds: Some(since),
                 calm_since_unix_seconds: calm,
                 ended_unix_seconds: ended,
-                evidence: words.clone(),
-                summary: words,
+                figures: Figures::default().with([(Figure::Lost, since as f64)]),
                 ..serde_json::from_str(text).expect("a verdict")
             }
         };
@@ -130,13 +129,13 @@ mod tests {
             let mut verdicts = parts.to_vec();
             join_extents(&mut verdicts);
             assert_eq!((verdicts.len(), verdicts[0].since_unix_seconds), (1, Some(5)));
-            let Verdict { severity, calm_since_unix_seconds, ended_unix_seconds, summary, .. } =
+            let Verdict { severity, calm_since_unix_seconds, ended_unix_seconds, figures, .. } =
                 verdicts.swap_remove(0);
-            (ended_unix_seconds, calm_since_unix_seconds, severity, summary)
+            (ended_unix_seconds, calm_since_unix_seconds, severity, figures.count(Figure::Lost))
         };
         let over = part(Severity::Critical, (5, Some(20), Some(20)));
         let holds = part(Severity::Warning, (7, None, None));
-        let expected = (None, None, Severity::Warning, "since 7".to_owned());
+        let expected = (None, None, Severity::Warning, 7);
         assert_eq!(joined([over.clone(), holds.clone()]), expected);
         assert_eq!(joined([holds.clone(), over.clone()]), expected);
         let later = part(Severity::Warning, (7, Some(31), Some(30)));

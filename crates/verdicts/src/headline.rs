@@ -1,19 +1,27 @@
 //! One line that sums up a mesh: no problem, losses without a cause, or a cause.
+//!
+//! A judge says what the line follows from ([`Overall`]), and the program that shows it words it.
 
 use serde::{Deserialize, Serialize};
 
 use super::agents::Standing;
 use super::answering::Answering;
-use super::sentence::where_to;
-use super::{Judged, Kind, UnsentProbes, Verdict};
+use super::subject::covers;
+use super::wording::{percent, summary, where_to};
+use super::{Kind, UnsentProbes, Verdict};
 use crate::matrix::{Cell, Matrix};
 use crate::slices::Slice;
-use kube_canary_model::report::Method;
+use kube_canary_model::limits::NAME_BYTES_MAX;
+use kube_canary_model::method::Method;
+use kube_canary_model::report::Network;
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
 /// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
 const LOSING_RATE: f64 = 0.05;
 const LOSING_LOST: u32 = 5;
+/// For so long after its end a verdict explains what was lost over ten minutes. The last of ten
+/// whole minutes ends up to a minute later.
+pub const EXPLAINS_SECONDS: u64 = 660;
 
 /// State of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,60 +44,155 @@ pub struct Headline {
     pub text: String,
 }
 
-/// Returns one line that sums up a mesh. It names the most severe verdict and the number of others,
-/// or the last one that is over, or links that lose without a cause, or says that nothing is wrong.
-/// It always names probes that could not be sent.
-pub(super) async fn headline(
-    (Judged { verdicts, ended, .. }, unsent): (&Judged, &UnsentProbes),
+/// What a judgement says of a mesh as a whole, beside its verdicts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Overall {
+    /// Losses that no verdict explains.
+    pub losses: Option<Losses>,
+    /// Number of nodes of which nothing is known, and one of them.
+    pub unknown: usize,
+    /// The first of them by number, if it has a name.
+    pub first_unknown: Option<String>,
+    /// Number of reports that did not fit.
+    pub rows_not_kept: usize,
+    /// Number of links that did not fit.
+    pub links_not_kept: usize,
+    /// Whether no link at all was measured.
+    pub is_unmeasured: bool,
+}
+
+/// Links that lose without a known cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Losses {
+    /// Whether they have lost over ten minutes, and not in the last one.
+    pub over_ten_minutes: bool,
+    /// Number of links that lose.
+    pub losing: u32,
+    /// Number of links that were measured.
+    pub links: u32,
+    /// The link that loses most.
+    pub worst: Option<WorstLink>,
+}
+
+/// The link of a mesh that loses most.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorstLink {
+    /// The node that measured it.
+    pub source: String,
+    /// The node at its other end.
+    pub peer: String,
+    /// The network of the probes.
+    pub network: Network,
+    /// How it was probed.
+    pub method: Method,
+    /// The share of its probes that it loses, 0 to 1.
+    pub loss_ratio: f64,
+    /// When it began to lose, in Unix seconds.
+    pub since_unix_seconds: Option<u64>,
+}
+
+impl Overall {
+    /// Whether its names are no longer than those of nodes, and its numbers are numbers.
+    pub fn is_bounded(&self) -> bool {
+        let worst = self.losses.iter().filter_map(|losses| losses.worst.as_ref());
+        let names = worst.clone().flat_map(|link| [&link.source, &link.peer]).chain(&self.first_unknown);
+        names.map(String::len).all(|bytes| bytes <= NAME_BYTES_MAX)
+            && worst.map(|link| link.loss_ratio).all(|ratio| (0.0..=1.0).contains(&ratio))
+    }
+}
+
+/// Returns what the headline of a mesh follows from, beside the verdicts. `past` has verdicts that
+/// have ended in the last ten minutes: what they explain is not reported.
+pub(super) async fn overall(
+    (verdicts, past): (&[Verdict], &[&Verdict]),
     matrix: &Matrix,
     standings: &[Standing],
     answering: &Answering,
-) -> Headline {
-    let is_loss = |verdict: &Verdict| verdict.kind < Kind::AgentStarved;
-    // The recent windows still show the losses of what is over.
-    let is_explained = !ended.is_empty() || verdicts.iter().any(is_loss);
-    let losses = if is_explained { None } else { losses(matrix, standings, answering).await };
-    if let Some(text) = losses {
-        let text = unsent.line().into_iter().chain([text]).collect::<Vec<_>>().join("; ");
-        return Headline { state: State::Losses, text };
-    }
-    summed_up(verdicts, unsent).unwrap_or_else(|| {
-        let last = ended.iter().max_by_key(|verdict| verdict.ended_unix_seconds);
-        let text = last.map_or_else(|| nothing_wrong(matrix), recovered);
-        Headline { state: State::Well, text }
-    })
+) -> Overall {
+    let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_of_network());
+    let losses = if is_explained { None } else { losses(past, matrix, standings, answering).await };
+    Overall { losses, ..unknown(matrix) }
 }
 
-fn recovered(verdict: &Verdict) -> String {
-    let at = verdict.ended_unix_seconds.map_or_else(String::new, |it| format!(" since {}", clock_time(it)));
-    format!("recovered{at}: {}", verdict.summary)
+/// Returns the line for these verdicts, for what has just ended, for what could not be sent, and
+/// for the rest. A fault of the network comes before an agent's own, the graver one first. An agent
+/// that does not answer may just be one to which nothing could be sent.
+pub fn headline(verdicts: &[Verdict], past: &[&Verdict], unsent: &UnsentProbes, overall: &Overall) -> Headline {
+    let gravest = verdicts.iter().min_by_key(|verdict| gravity(verdict));
+    if let Some(first) = gravest {
+        let more = if verdicts.len() > 1 { format!(", and {} more", verdicts.len() - 1) } else { String::new() };
+        let of_verdicts = summary(first) + &more;
+        let text = match unsent.line() {
+            None => of_verdicts,
+            Some(unsent) if first.kind.is_of_network() => format!("{of_verdicts}; {unsent}"),
+            Some(unsent) => format!("{unsent}; {of_verdicts}"),
+        };
+        return Headline { state: State::Cause, text };
+    }
+    let lines: Vec<String> = unsent.line().into_iter().chain(overall.losses.as_ref().map(lines_of)).collect();
+    if !lines.is_empty() {
+        return Headline { state: State::Losses, text: lines.join("; ") };
+    }
+    let last = past.iter().filter(|verdict| verdict.kind.is_of_network()).max_by_key(|it| it.ended_unix_seconds);
+    let text = last.and_then(|verdict| recovered(verdict)).unwrap_or_else(|| nothing_wrong(overall));
+    Headline { state: State::Well, text }
+}
+
+/// Returns the place of a verdict among others, the gravest first: faults of the network, then
+/// agents; the severe ones first.
+pub fn gravity(verdict: &Verdict) -> (bool, std::cmp::Reverse<super::Severity>, bool, Kind) {
+    (!verdict.kind.is_of_network(), std::cmp::Reverse(verdict.severity), !verdict.is_loss(), verdict.kind)
+}
+
+/// Returns the line for a mesh in which a judge sees losses and others see other ones.
+pub fn unconfirmed(verdict: &Verdict) -> Headline {
+    let what = if verdict.subject == "*" { "some links" } else { &verdict.subject };
+    let text = format!("{}: loss seen, not yet confirmed", what.replace("->", " -> "));
+    Headline { state: State::Losses, text }
+}
+
+fn recovered(verdict: &Verdict) -> Option<String> {
+    let ended = verdict.ended_unix_seconds?;
+    let was = if verdict.is_loss() { "lost packets" } else { "was slow" };
+    let subject = match verdict.kind {
+        Kind::Mesh => "all links".to_owned(),
+        Kind::Paths => "one of several parallel paths".to_owned(),
+        Kind::Partition => "a partition".to_owned(),
+        _ => verdict.subject.replace("->", " -> "),
+    };
+    let from = verdict.since_unix_seconds.map(|since| format!(" from {}", clock_time(since))).unwrap_or_default();
+    let network = where_to(verdict.network);
+    Some(format!("well since {0} UTC; {subject} {was}{network}{from} to {0} UTC", clock_time(ended)))
 }
 
 /// Returns the time of day, as all texts give it.
 fn clock_time(unix_seconds: u64) -> String {
-    format!("{:02}:{:02} UTC", unix_seconds % 86_400 / 3_600, unix_seconds % 3_600 / 60)
+    format!("{:02}:{:02}", unix_seconds % 86_400 / 3_600, unix_seconds % 3_600 / 60)
 }
 
-/// Returns the line for these verdicts, the gravest first, and for what could not be sent. `None`
-/// if there is neither. A fault of the network comes first. An agent that does not answer may just
-/// be one to which nothing could be sent.
-pub fn summed_up(verdicts: &[Verdict], unsent: &UnsentProbes) -> Option<Headline> {
-    let of_verdicts = match verdicts {
-        [] => return unsent.line().map(|text| Headline { state: State::Losses, text }),
-        [only] => only.summary.clone(),
-        [first, rest @ ..] => format!("{}, and {} more", first.summary, rest.len()),
-    };
-    let text = match unsent.line() {
-        None => of_verdicts,
-        Some(unsent) if verdicts[0].kind < Kind::AgentStarved => format!("{of_verdicts}; {unsent}"),
-        Some(unsent) => format!("{unsent}; {of_verdicts}"),
-    };
-    Some(Headline { state: State::Cause, text })
+fn lines_of(losses: &Losses) -> String {
+    let Losses { over_ten_minutes, losing, links, worst } = losses;
+    let worst = worst.as_ref().map(|link| {
+        let since = link.since_unix_seconds.filter(|_| !over_ten_minutes);
+        let since = since.map(|since| format!(" since {} UTC", clock_time(since))).unwrap_or_default();
+        let by = if link.method == Method::Icmp { String::new() } else { format!(" by {}", link.method.name()) };
+        let (rate, network) = (percent(link.loss_ratio), where_to(link.network));
+        format!(": {rate} from {} to {}{by}{since}{network}", link.source, link.peer)
+    });
+    let worst = worst.unwrap_or_default();
+    if *over_ten_minutes {
+        let have = if *losing == 1 { "has" } else { "have" };
+        format!("{losing} of {links} links {have} lost 2 % and more over ten minutes{worst}; no cause stands out")
+    } else {
+        let lose = if *losing == 1 { "loses" } else { "lose" };
+        format!("{losing} of {links} links {lose}{worst}; no cause stands out")
+    }
 }
 
 /// Returns how many links lose, and the worst: in the recent window, or else over ten minutes.
-/// `None` if no link loses.
-async fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Option<String> {
+/// `None` if no link loses, or if what has ended explains it.
+async fn losses(past: &[&Verdict], matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Option<Losses> {
     let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
     let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
     let (mut links, mut losing) = (0, 0);
@@ -101,7 +204,8 @@ async fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) 
         let counts = |cell: &Cell| is_evidence(cell.peer()) && answering.counts(source, *cell);
         for cell in matrix.cells(source).iter().flat_map(|cell| cell.parts()).filter(counts) {
             links += 1;
-            if cell.lost() >= LOSING_LOST && rate(cell) >= LOSING_RATE {
+            let is_losing = cell.lost() >= LOSING_LOST && rate(cell) >= LOSING_RATE;
+            if is_losing && !is_explained(past, matrix, source, cell.peer()) {
                 losing += 1;
                 if worst.is_none_or(|(_, other)| rate(cell) > rate(other)) {
                     worst = Some((source, cell));
@@ -110,56 +214,62 @@ async fn losses(matrix: &Matrix, standings: &[Standing], answering: &Answering) 
         }
     }
     let Some((source, cell)) = worst else {
-        return over_ten_minutes(matrix, links, sources(), is_evidence);
+        return over_ten_minutes(past, matrix, links, sources(), is_evidence);
     };
-    let since = cell.since().map(|since| matrix.moment(since));
-    let since = since.map_or_else(String::new, |since| format!(" since {}", clock_time(since)));
-    let by = match cell.layer().method() {
-        Method::Icmp => String::new(),
-        method => format!(" by {}", method.name()),
+    let worst = WorstLink {
+        source: matrix.name(source).to_owned(),
+        peer: matrix.name(cell.peer()).to_owned(),
+        network: cell.network(),
+        method: cell.layer().method(),
+        loss_ratio: rate(cell),
+        since_unix_seconds: cell.since().map(|since| matrix.moment(since)),
     };
-    Some(format!(
-        "{losing} of {links} links lose{}: {}{by}{since}{}; no cause stands out",
-        if losing == 1 { "s" } else { "" },
-        from_to(matrix, rate(cell), source, cell.peer()),
-        where_to(cell.network()),
-    ))
+    Some(Losses { over_ten_minutes: false, losing, links, worst: Some(worst) })
+}
+
+/// Whether a verdict that has ended explains what a link has lost.
+fn is_explained(past: &[&Verdict], matrix: &Matrix, a: u16, b: u16) -> bool {
+    let end = |node: u16| (matrix.name(node), matrix.zone_name(matrix.get(node).zone));
+    past.iter().any(|verdict| covers(verdict, end(a), end(b)))
 }
 
 /// Returns how many of so many links have lost too much over ten minutes, and the worst that is
 /// evidence. A link to a node that is leaving does not count if it is the worst of its source. Some
-/// such links still count, but only if several nodes leave in the same minute.
+/// such links still count, but only if several nodes leave in the same minute. The links of a
+/// source do not count if a verdict that has ended explains its worst.
 fn over_ten_minutes(
+    past: &[&Verdict],
     matrix: &Matrix,
     links: u32,
     sources: impl Iterator<Item = u16>,
     is_evidence: impl Fn(u16) -> bool,
-) -> Option<String> {
+) -> Option<Losses> {
     let (mut losing, mut worst) = (0, None);
     for source in sources {
         let Some(lasting) = matrix.row(source).map(|row| row.lasting) else { continue };
         let Some((peer, network, rate)) = lasting.worst() else { continue };
+        if is_explained(past, matrix, source, peer) {
+            continue;
+        }
         losing += u32::from(lasting.links()).saturating_sub(u32::from(!is_evidence(peer)));
         let is_worse = worst.is_none_or(|(_, _, _, other)| rate > other);
         if is_worse && is_evidence(peer) {
             worst = Some((source, peer, network, rate));
         }
     }
-    let worst = worst.map_or_else(String::new, |(source, peer, network, rate)| {
-        format!(": {}{}", from_to(matrix, rate, source, peer), where_to(network))
+    let worst = worst.map(|(source, peer, network, loss_ratio)| WorstLink {
+        source: matrix.name(source).to_owned(),
+        peer: matrix.name(peer).to_owned(),
+        network,
+        method: Method::Icmp,
+        loss_ratio,
+        since_unix_seconds: None,
     });
-    let have = if losing == 1 { "has" } else { "have" };
-    (losing > 0).then(|| {
-        format!("{losing} of {links} links {have} lost 2 % and more over ten minutes{worst}; no cause stands out")
-    })
+    (losing > 0).then_some(Losses { over_ten_minutes: true, losing, links, worst })
 }
 
-fn from_to(matrix: &Matrix, rate: f64, source: u16, peer: u16) -> String {
-    format!("{:.1} % from {} to {}", rate * 100.0, matrix.name(source), matrix.name(peer))
-}
-
-/// Returns the line for a mesh without a verdict. What was not measured is not called well.
-fn nothing_wrong(matrix: &Matrix) -> String {
+/// Returns what is not known of a mesh. What was not measured is not called well.
+fn unknown(matrix: &Matrix) -> Overall {
     let mut measured = vec![false; matrix.node_count()];
     let is_evidence = |node: u16| !matrix.get(node).is_leaving() && !matrix.get(node).is_displaced;
     for node in matrix.numbers().filter(|node| is_evidence(*node)) {
@@ -168,26 +278,34 @@ fn nothing_wrong(matrix: &Matrix) -> String {
             measured[usize::from(cell.peer())] = true;
         }
     }
-    if !measured.contains(&true) {
+    let mut unknown = matrix.numbers().filter(|node| !measured[usize::from(*node)] && !matrix.get(*node).is_leaving());
+    let unnamed = matrix.members() - matrix.node_count();
+    let first = unknown.next();
+    Overall {
+        losses: None,
+        unknown: usize::from(first.is_some()) + unknown.count() + unnamed,
+        first_unknown: first.filter(|_| unnamed == 0).map(|node| matrix.name(node).to_owned()),
+        rows_not_kept: matrix.not_kept().rows,
+        links_not_kept: matrix.not_kept().all_cells(),
+        is_unmeasured: !measured.contains(&true),
+    }
+}
+
+/// Returns the line for a mesh without a verdict.
+fn nothing_wrong(overall: &Overall) -> String {
+    let Overall { unknown, first_unknown, rows_not_kept, links_not_kept, is_unmeasured, .. } = overall;
+    if *is_unmeasured {
         return "nothing measured yet".into();
     }
-    let unknown = matrix.numbers().filter(|node| !measured[usize::from(*node)] && !matrix.get(*node).is_leaving());
-    let unknown: Vec<u16> = unknown.collect();
-    let (rows, cells) = (matrix.not_kept().rows, matrix.not_kept().all_cells());
-    let unnamed = matrix.members() - matrix.node_count();
-    match unknown[..] {
-        _ if unnamed > 0 => {
-            let nodes = unknown.len() + unnamed;
-            format!(
-                "all well as far as measured: nothing is known of {nodes} node{}",
-                if nodes == 1 { "" } else { "s" }
-            )
+    let what = match (unknown, first_unknown) {
+        (0, _) if rows_not_kept + links_not_kept > 0 => {
+            return format!("all well as far as kept: {rows_not_kept} reports and {links_not_kept} links did not fit");
         }
-        [] if rows + cells > 0 => format!("all well as far as kept: {rows} reports and {cells} links did not fit"),
-        [] => "all well".into(),
-        [only] => format!("all well as far as measured: nothing is known of {}", matrix.name(only)),
-        [first, ref rest @ ..] => {
-            format!("all well as far as measured: nothing is known of {} and {} more", matrix.name(first), rest.len())
-        }
-    }
+        (0, _) => return "all well".into(),
+        (1, None) => "1 node".to_owned(),
+        (nodes, None) => format!("{nodes} nodes"),
+        (1, Some(only)) => only.clone(),
+        (nodes, Some(first)) => format!("{first} and {} more", nodes - 1),
+    };
+    format!("all well as far as measured: nothing is known of {what}")
 }

@@ -21,6 +21,7 @@
 mod agents;
 mod answering;
 mod causes;
+mod describe;
 mod details;
 mod direction;
 mod domain_causes;
@@ -38,26 +39,23 @@ mod protocols;
 mod quiet;
 mod score;
 mod search;
-mod sentence;
 mod shared;
 pub mod slices;
 mod slow;
 mod subject;
 mod unsent;
 mod ways;
+pub mod wording;
 
 pub use agents::Standing;
-pub use direction::Direction;
+pub use describe::suspect;
 pub use evidence::Evidence;
-pub use headline::{Headline, State, summed_up};
-pub use sentence::suspect;
-pub use subject::{Identity, covers_udp_between, id, identity, in_order};
+pub use headline::{EXPLAINS_SECONDS, Headline, Losses, Overall, State, WorstLink, gravity, headline, unconfirmed};
+pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
+pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
 
-use std::cmp::Reverse;
-
 use crate::slices::yield_now;
-use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::matrix::{Layer, Matrix, Presence};
 use crate::slices::at_once;
@@ -65,199 +63,16 @@ use answering::Answering;
 use causes::{Cause, Finding, Findings};
 use details::Detail;
 use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
-use kube_canary_model::report::{Method, Network, at_most};
-use networks::Found;
-use pairs::{Index, Scope};
+use kube_canary_model::method::{Family, Method};
+use kube_canary_model::report::Network;
+use kube_canary_model::verdict::Mention;
+use networks::{Found, differs};
+use pairs::{Index, Scope, Tally};
 use protocols::{Mesh, Part};
-use sentence::MEMBERS_MAX;
 
 /// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
 /// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
 pub const LEAVING_MAX: usize = MESH_REPORTS_MAX;
-
-/// The most groups that a partition has, a number.
-pub const GROUPS_MAX: usize = 17;
-
-/// What a verdict is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// All links lose alike.
-    Mesh,
-    /// Groups of nodes that are healthy inside do not reach each other.
-    Partition,
-    /// Some of all links lose, spread over nodes: those on one of several parallel paths.
-    Paths,
-    /// A node loses, or is slow, with all peers.
-    Node,
-    /// A zone is cut off from all others, or bad inside.
-    Zone,
-    /// A failure domain of the operator is cut off from all other nodes, or bad inside.
-    Domain,
-    /// The links between two zones lose.
-    ZonePair,
-    /// The link between two nodes is bad.
-    Link,
-    /// Some flows of a link lose, and the others do not.
-    Flow,
-    /// Large packets do not pass a link, those of a node, or most links.
-    Mtu,
-    /// An agent was late itself: its measurements show its own delay.
-    AgentStarved,
-    /// The report of an agent is missing.
-    AgentUnreachable,
-    /// A judge says what the two others do not find, or hides what they find.
-    AgentSuspect,
-}
-
-impl Kind {
-    /// Returns the label of the kind, as in JSON.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Mesh => "mesh",
-            Self::Partition => "partition",
-            Self::Paths => "paths",
-            Self::Node => "node",
-            Self::Zone => "zone",
-            Self::Domain => "domain",
-            Self::ZonePair => "zone_pair",
-            Self::Link => "link",
-            Self::Flow => "flow",
-            Self::Mtu => "mtu",
-            Self::AgentStarved => "agent_starved",
-            Self::AgentUnreachable => "agent_unreachable",
-            Self::AgentSuspect => "agent_suspect",
-        }
-    }
-}
-
-/// Which network a verdict is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OfNetwork {
-    /// Between the pods' addresses.
-    Pod,
-    /// Between the nodes' own addresses.
-    Node,
-}
-
-impl OfNetwork {
-    /// Returns the label of the network.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Pod => "pod",
-            Self::Node => "node",
-        }
-    }
-}
-
-/// How certain a verdict is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Confidence {
-    /// Both ends agree. Beyond what a verdict needs, chance causes this in less than one
-    /// of 3,000 meshes.
-    Certain,
-    /// The evidence is weaker, or only one end gives it.
-    #[default]
-    Likely,
-}
-
-/// How much the cause affects the users of the network.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// Only an agent is affected.
-    #[default]
-    Info,
-    /// Something is slow, or loses less than a tenth, or is a single link.
-    Warning,
-    /// More than a single link loses a tenth or more.
-    Critical,
-}
-
-/// A verdict, as `/api/v1/verdicts` shows it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// 32 hexadecimal digits: a hash of the verdict's [`Identity`], so it is the same in every
-    /// agent.
-    #[serde(default)]
-    pub id: String,
-    /// What the verdict is about.
-    pub kind: Kind,
-    /// Name of the node, zone or domain. `a->b` for a link or two zones; for a link in the
-    /// direction of the loss, if that is known. `a|b` for a partition, with the smallest name
-    /// of each group. `*` for `mesh` and `paths`. At most 128 bytes: a longer name is cut, and
-    /// ends in a hash.
-    pub subject: String,
-    /// Node names of each group of a partition, or of a domain as one group. At most 64 nodes per
-    /// group are named; `evidence` has the number of the others.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "groups")]
-    pub members: Vec<Vec<String>>,
-    /// How certain the verdict is.
-    #[serde(default)]
-    pub confidence: Confidence,
-    /// How much the cause affects the users of the network.
-    #[serde(default)]
-    pub severity: Severity,
-    /// Direction of the loss. For a link, `out` is from the first node to the second.
-    pub direction: Direction,
-    /// The network of the probes.
-    pub network: OfNetwork,
-    /// The protocol of the probes, over IPv4 and IPv6 together. `None` if several are measured and
-    /// the verdict is about none of them in particular.
-    #[serde(default)]
-    pub protocol: Option<Method>,
-    /// One sentence with the figures.
-    pub evidence: String,
-    /// When it began, in Unix seconds; `None` if unknown.
-    pub since_unix_seconds: Option<u64>,
-    /// When it ended, in Unix seconds. `None` if it holds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_unix_seconds: Option<u64>,
-    /// How many judges have it. `None` in the judgement of a single agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub judges: Option<u8>,
-    /// Whether it is over, and only one judge says that it was there.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub unconfirmed: bool,
-    /// Since when nearly all its links have lost nothing, in Unix seconds. `None` if unknown, or if
-    /// they lose now.
-    #[serde(skip)]
-    pub calm_since_unix_seconds: Option<u64>,
-    /// Whether packets are lost. False if links are slow or an agent is late.
-    #[serde(skip)]
-    pub is_loss: bool,
-    /// The text for [`Headline`]: the finding in a few words, with its subject.
-    #[serde(default)]
-    pub summary: String,
-    /// Sort key of verdicts of one kind, the larger first.
-    #[serde(skip)]
-    pub weight: f64,
-}
-
-/// Reads the members of a verdict. Empty lists take more memory than text, so that they are bounded
-/// as they are read.
-fn groups<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<String>>, D::Error> {
-    #[derive(Deserialize)]
-    struct Group(#[serde(deserialize_with = "at_most::<_, MEMBERS_MAX, _>")] Vec<String>);
-
-    let groups: Vec<Group> = at_most::<_, GROUPS_MAX, _>(deserializer)?;
-    Ok(groups.into_iter().map(|Group(names)| names).collect())
-}
-
-impl Verdict {
-    /// Whether it has not ended.
-    pub const fn holds(&self) -> bool {
-        self.ended_unix_seconds.is_none()
-    }
-
-    /// Whether both are the same finding, at whatever time. It compares the fields: an id may come
-    /// from another pod.
-    pub fn is_same_finding(&self, other: &Self) -> bool {
-        identity(self) == identity(other)
-    }
-}
 
 /// Returns all verdicts over a mesh that hold, the most severe first, at most
 /// [`MESH_VERDICTS_MAX`].
@@ -277,8 +92,8 @@ pub struct Judgement<'a> {
     pub found: Judged,
     /// Probes that could not be sent.
     pub unsent: UnsentProbes,
-    /// One line that sums up the mesh.
-    pub headline: Headline,
+    /// What else the headline follows from.
+    pub overall: Overall,
     /// The first [`LEAVING_MAX`] nodes whose agents are starved: what they measured does not count.
     pub starved: Vec<&'a str>,
     /// The first [`LEAVING_MAX`] nodes that are being removed. Neither what they measured nor
@@ -305,21 +120,31 @@ pub struct Judged {
     pub is_partial: bool,
 }
 
-/// Returns the verdicts, one line that sums them up, and the nodes whose evidence they left out.
-/// Each node's standing is computed once.
+impl Judgement<'_> {
+    /// Returns one line that sums up the mesh.
+    pub fn headline(&self) -> Headline {
+        let past: Vec<&Verdict> = self.found.ended.iter().collect();
+        headline(&self.found.verdicts, &past, &self.unsent, &self.overall)
+    }
+}
+
+/// Returns the verdicts, what sums them up, and the nodes whose evidence they left out. Each node's
+/// standing is computed once.
 pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
-    at_once(judge_in_slices(matrix))
+    at_once(judge_in_slices(matrix, &[]))
 }
 
 /// Does the same as [`judge_whole`] in slices of at most 10 ms, between which other tasks run.
-pub async fn judge_in_slices(matrix: &Matrix) -> Judgement<'_> {
+/// `past` has what has ended in the last ten minutes.
+pub async fn judge_in_slices<'a>(matrix: &'a Matrix, past: &[Verdict]) -> Judgement<'a> {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
     yield_now().await;
     let found = judge_by(matrix, &standings, &answering).await;
     yield_now().await;
     let unsent = unsent::search(matrix, &standings);
-    let headline = headline::headline((&found, &unsent), matrix, &standings, &answering).await;
+    let past: Vec<&Verdict> = past.iter().chain(&found.ended).collect();
+    let overall = headline::overall((&found.verdicts, &past), matrix, &standings, &answering).await;
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))
@@ -327,7 +152,7 @@ pub async fn judge_in_slices(matrix: &Matrix) -> Judgement<'_> {
     let starved = names(Standing::Starved).take(LEAVING_MAX).collect();
     let leaving: Vec<&str> = names(Standing::Leaving).take(LEAVING_MAX).collect();
     let leaving_not_listed = names(Standing::Leaving).count() - leaving.len();
-    Judgement { found, unsent, headline, starved, leaving, leaving_not_listed }
+    Judgement { found, unsent, overall, starved, leaving, leaving_not_listed }
 }
 
 async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Judged {
@@ -351,7 +176,7 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     let mut of_nodes = Part {
         scope: mesh.scope(Network::Node, nodes.layers, 0.0),
         found: of_nodes,
-        protocol: mesh.protocol(),
+        protocol: None,
         is_of_all: Vec::new(),
         by_method: Vec::new(),
     };
@@ -365,23 +190,16 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
         of_losses(&mesh, part, &mut verdicts, |_| None);
     }
     domain_causes::join_extents(&mut verdicts);
-    let default = mesh.protocol();
-    let begin = verdicts.len();
     let pods = &mesh.of_method(mesh.methods().next().unwrap_or_default(), 0.0);
     let slow_pods = if pods.is_measured() { slow::search(pods).await } else { Vec::new() };
     let slow_nodes = if nodes.is_measured() { slow::search(nodes).await } else { Vec::new() };
     let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
-    verdicts.extend(slow_pods.map(|slow| sentence::slow(pods, slow)));
-    verdicts.extend(slow_nodes.iter().map(|slow| sentence::slow(nodes, slow)));
+    verdicts.extend(slow_pods.map(|slow| describe::slow(pods, slow)));
+    verdicts.extend(slow_nodes.iter().map(|slow| describe::slow(nodes, slow)));
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
-    verdicts.extend(starved.map(|node| sentence::starved(matrix, node)));
+    verdicts.extend(starved.map(|node| describe::starved(matrix, node)));
     missing::of_agents(pods, &parts, &mut verdicts);
-    for verdict in &mut verdicts[begin..] {
-        verdict.protocol = default;
-    }
-    // Order: losses, then slow links, then agents; within these by kind and weight.
-    let grave = |verdict: &Verdict| (verdict.kind >= Kind::AgentStarved, Reverse(verdict.is_loss), verdict.kind);
-    verdicts.sort_by(|a, b| grave(a).cmp(&grave(b)).then(b.weight.total_cmp(&a.weight)));
+    verdicts.sort_by(|a, b| gravity(a).cmp(&gravity(b)).then(b.weight.total_cmp(&a.weight)));
     let (mut verdicts, mut ended): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(Verdict::holds);
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
     for list in [&mut verdicts, &mut ended] {
@@ -391,7 +209,7 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
         }
     }
     let missing = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Missing).count();
-    let is_explained = verdicts.iter().any(|verdict| verdict.kind < Kind::AgentStarved);
+    let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_of_network());
     let is_partial = missing > 0 && missing * 2 >= matrix.node_count() && !is_explained;
     Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }
 }
@@ -429,14 +247,14 @@ fn of_losses<'a>(
                 let by_udp = by_udp.and_then(|(found, _)| ways::of_node(udp, node, &found.findings));
                 let by_echo = || echoes.and_then(|(found, _)| direction::of_node(icmp, node, &found.findings));
                 let directions = by_udp.or_else(by_echo);
-                sentence::node(scope, node, detail, directions, likewise)
+                describe::node(scope, node, detail, directions, likewise)
             }
-            Cause::Zones(a, b) => sentence::zones(scope, (a, b), detail, background, likewise),
-            Cause::Zone(zone, inside) => sentence::zone(scope, (zone, inside), detail, background, likewise),
-            Cause::Domain(domain, extent) => sentence::domain(scope, (domain, extent), detail, background, likewise),
-            Cause::Partition => sentence::partition(scope, &found.findings, detail, likewise),
-            Cause::Mesh => sentence::mesh(scope, finding.rate, detail, likewise),
-            Cause::Paths => sentence::paths(scope, finding.rate, detail, likewise),
+            Cause::Zones(a, b) => describe::zones(scope, (a, b), detail, background, likewise),
+            Cause::Zone(zone, inside) => describe::zone(scope, (zone, inside), detail, background, likewise),
+            Cause::Domain(domain, extent) => describe::domain(scope, (domain, extent), detail, background, likewise),
+            Cause::Partition => describe::partition(scope, &found.findings, detail, likewise),
+            Cause::Mesh => describe::everywhere(scope, Kind::Mesh, finding.rate, detail, likewise),
+            Cause::Paths => describe::everywhere(scope, Kind::Paths, finding.rate, detail, likewise),
             Cause::Link(a, b) => {
                 let Some(pair) = detail.pair else { continue };
                 let by_udp = by_udp.and_then(|(found, _)| ways::of_link(udp, (a, b), &found.findings));
@@ -445,16 +263,17 @@ fn of_losses<'a>(
                     direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings)
                 };
                 let directions = by_udp.or_else(by_echo);
-                let verdict = sentence::link(scope, &pair, detail, directions, likewise);
-                sentence::with_lone_ends(verdict, scope, &pair)
+                describe::link(scope, &pair, detail, directions, likewise)
             }
         };
         if let Some(by_method) = part.by_method.get(place) {
-            sentence::by_protocol(&mut verdict, protocol, by_method);
+            describe::by_protocol(&mut verdict, by_method);
         }
+        let family = family_alone(detail.by_family);
+        describe::by_family(&mut verdict, family, detail.by_family);
         let is_likely = missing::is_likely_at_most(part, finding.cause);
         if let Some(only) = missing::only_report(scope.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh) {
-            sentence::as_one_report_sees(&mut verdict, scope.matrix.name(only));
+            verdict = verdict.mentioning(Mention::OnlyReport, scope.matrix.name(only));
         }
         // A cause of both networks is over if neither loses any more.
         let ended = match shared {
@@ -463,7 +282,9 @@ fn of_losses<'a>(
         };
         let ended_unix_seconds = ended.map(|moment| scope.matrix.moment(moment));
         let certain = confidence(scope, finding, detail);
-        let (confidence, severity) = (if is_likely { Confidence::Likely } else { certain }, severity(finding));
+        let confidence = if is_likely { Confidence::Likely } else { certain };
+        let rate = family.map_or(finding.rate, |family| detail.by_family[family as usize].rate());
+        let severity = severity(finding.cause, rate, protocol);
         let weight = finding.score;
         verdicts.push(Verdict { confidence, severity, protocol, ended_unix_seconds, weight, ..verdict });
     }
@@ -478,7 +299,7 @@ const CRITICAL_RATE: f64 = 0.1;
 fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
     let is_one_sided = match finding.cause {
         Cause::Link(..) => {
-            detail.pair.is_some_and(|pair| !pair.is_measured_twice() || sentence::reporter(&pair).is_some())
+            detail.pair.is_some_and(|pair| !pair.is_measured_twice() || describe::reporter(&pair).is_some())
         }
         Cause::Node(node) => scope.matrix.row(node).is_some() && is_contradicted(detail),
         _ => false,
@@ -492,9 +313,26 @@ fn is_contradicted(detail: &Detail) -> bool {
     search::is_excluded(by, to, search::ONE_SIDED) || search::is_excluded(to, by, search::ONE_SIDED)
 }
 
-fn severity(finding: &Finding) -> Severity {
-    let is_wide = !matches!(finding.cause, Cause::Link(..));
-    if is_wide && finding.rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
+/// Echo requests are for probing alone. If other protocols pass, no user of the network is
+/// affected.
+fn severity(cause: Cause, rate: f64, protocol: Option<Method>) -> Severity {
+    let is_wide = !matches!(cause, Cause::Link(..));
+    let is_of_users = protocol != Some(Method::Icmp);
+    if is_wide && is_of_users && rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
+}
+
+/// The family that a cause is about, if it loses at least so many times what the other loses.
+const FAMILY_TIMES: f64 = 5.0;
+
+/// Returns the address family that alone loses over the links of a cause, if both are measured.
+fn family_alone([v4, v6]: [Tally; 2]) -> Option<Family> {
+    let is_alone =
+        |more: Tally, less: Tally| less.probes > 0 && more.rate() >= less.rate() * FAMILY_TIMES && differs(more, less);
+    match () {
+        () if is_alone(v6, v4) => Some(Family::V6),
+        () if is_alone(v4, v6) => Some(Family::V4),
+        () => None,
+    }
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 
 use super::agents::Standing;
 use super::causes::{Cause, Finding};
+use super::describe;
 use super::protocols::{Mesh, Part};
 use super::quiet::Quiet;
-use super::sentence;
 use super::{Confidence, Severity, Verdict};
 use crate::matrix::{Hole, LosingFlows, Row};
 use kube_canary_model::report::{Method, Network, Way};
@@ -219,8 +219,8 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
         verdicts.extend(worst.map(|worst| Verdict {
             confidence: Confidence::Certain,
             severity,
-            protocol: if node.is_none() { mesh.protocol() } else { Some(Method::Udp) },
-            ..with_end(mesh, flows, sentence::flows(mesh.matrix, network, *node, pairs.len(), *share, worst))
+            protocol: node.map(|_| Method::Udp),
+            ..with_end(mesh, flows, describe::flows(mesh.matrix, network, *node, pairs.len(), *share, worst))
         }));
     }
     for of_pair in single.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
@@ -230,7 +230,7 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
             confidence: if is_told_twice { Confidence::Certain } else { Confidence::Likely },
             severity: Severity::Warning,
             protocol: Some(Method::Udp),
-            ..with_end(mesh, of_pair, sentence::flow(mesh.matrix, worst))
+            ..with_end(mesh, of_pair, describe::flow(mesh.matrix, worst))
         });
     }
 }
@@ -275,8 +275,7 @@ pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
     let wide = |node: Option<u16>, pairs: usize, of: usize, example: Hole| Verdict {
         confidence,
         severity: Severity::Critical,
-        protocol: mesh.protocol(),
-        ..sentence::holes(mesh.matrix, node, (pairs, of), example)
+        ..describe::holes(mesh.matrix, node, (pairs, of), example)
     };
     let of_rest = |holes: &[Hole]| pairs_of(holes.iter().map(|it| (it.source, it.peer)));
     let pairs = of_rest(&holes).len();
@@ -296,12 +295,7 @@ pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
         let Some(first) = of_pair.first() else { continue };
         let is_told_twice = of_pair.iter().any(|it| it.source != first.source);
         let confidence = if is_told_twice { Confidence::Certain } else { Confidence::Likely };
-        verdicts.push(Verdict {
-            confidence,
-            severity,
-            protocol: mesh.protocol(),
-            ..sentence::hole(mesh.matrix, *first)
-        });
+        verdicts.push(Verdict { confidence, severity, ..describe::hole(mesh.matrix, *first) });
     }
 }
 

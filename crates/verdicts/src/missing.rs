@@ -8,7 +8,7 @@ use super::causes::Cause;
 use super::details::Detail;
 use super::pairs::{Scope, Tally};
 use super::protocols::{Mesh, Part};
-use super::{Kind, Verdict, sentence};
+use super::{Kind, Verdict, describe};
 use crate::matrix::{Matrix, Presence};
 use kube_canary_model::report::Method;
 
@@ -126,16 +126,16 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
         if it.silent > 0 && it.silent_unexplained == 0 && is_unheard {
             unread += 1;
         } else if to.probes == 0 || to.lost < to.probes || it.unexplained > 0 {
-            verdicts.push(sentence::unreachable(matrix, *node, &it.detail));
+            verdicts.push(describe::unreachable(matrix, *node, &it.detail));
         }
     }
-    let is_about_tcp = |verdict: &&mut Verdict| verdict.is_loss && verdict.protocol == Some(Method::Tcp);
+    let is_about_tcp = |verdict: &&mut Verdict| verdict.is_loss() && verdict.protocol == Some(Method::Tcp);
     // The verdict over a node says it of that node.
     let mut about_tcp = verdicts.iter_mut().filter(is_about_tcp);
     if unread > 0
         && let Some(verdict) = about_tcp.find(|verdict| verdict.kind != Kind::Node)
     {
-        sentence::with_unread(verdict, unread);
+        describe::with_unread(verdict, unread);
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Pair {
     rtt_code: u16,
     /// The bits of all paces in its cells.
     paces: u8,
+    /// The part of both directions that was measured over IPv6.
+    over_ipv6: Tally,
 }
 
 impl Pair {
@@ -66,6 +68,11 @@ impl Pair {
     #[inline]
     pub const fn both(&self) -> Tally {
         self.there.plus(self.back)
+    }
+
+    /// Returns the sums of both directions over IPv4 and over IPv6.
+    pub const fn by_family(&self) -> [Tally; 2] {
+        [self.both().without(self.over_ipv6), self.over_ipv6]
     }
 
     /// Whether both nodes measured each other.
@@ -261,15 +268,17 @@ impl<'a> Scope<'a> {
     #[inline]
     fn pair(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> Option<Pair> {
         // Codes of IPv4 and of IPv6.
-        let (mut codes, mut paces) = ((0_u16, 0_u16), 0);
+        let (mut codes, mut paces, mut over_ipv6) = ((0_u16, 0_u16), 0, Tally::default());
         // Code 0 means no answer, so it counts as the largest.
         let lower = |one: u16, other: u16| one.wrapping_sub(1).min(other.wrapping_sub(1)).wrapping_add(1);
         let mut tally = |source: u16, cells: &[Cell]| {
             let mut sum = Tally::default();
             for cell in cells.iter().flat_map(|cell| cell.parts()).filter(|cell| self.counts(source, *cell)) {
-                sum = sum.plus(Tally { probes: cell.probes(), lost: cell.lost() });
+                let tally = Tally { probes: cell.probes(), lost: cell.lost() };
+                sum = sum.plus(tally);
                 paces |= cell.pace() as u8;
                 if cell.is_over_ipv6() {
+                    over_ipv6 = over_ipv6.plus(tally);
                     codes.1 = lower(codes.1, cell.rtt_code());
                 } else {
                     codes.0 = lower(codes.0, cell.rtt_code());
@@ -279,7 +288,7 @@ impl<'a> Scope<'a> {
         };
         let (a, b, there, back) = if node < peer { (node, peer, there, back) } else { (peer, node, back, there) };
         let (there, back) = (tally(a, there), tally(b, back));
-        let pair = Pair { a, b, there, back, rtt_code: codes.0.max(codes.1), paces };
+        let pair = Pair { a, b, there, back, rtt_code: codes.0.max(codes.1), paces, over_ipv6 };
         (pair.both().probes > 0).then_some(pair)
     }
 

@@ -67,17 +67,6 @@ impl<'a> Mesh<'a> {
         let layers = self.answering.layers();
         Method::ALL.into_iter().filter(move |method| layers & layer(*method).bit() != 0)
     }
-
-    /// Returns the protocol of a verdict that is about none in particular: the only one that is
-    /// measured, if there is only one.
-    pub fn protocol(&self) -> Option<Method> {
-        let mut methods = self.methods();
-        match (methods.next(), methods.next()) {
-            (None, _) => Some(Method::Icmp),
-            (Some(only), None) => Some(only),
-            _ => None,
-        }
-    }
 }
 
 const fn layer(method: Method) -> Layer {
@@ -99,7 +88,10 @@ pub async fn search<'a>(mesh: &Mesh<'a>) -> Vec<Part<'a>> {
         let scope = mesh.of_method(methods.first().copied().unwrap_or_default(), 0.0);
         let found =
             Found::of(&scope, if scope.is_measured() { loss::search(&scope).await } else { Findings::default() }).await;
-        return vec![Part { scope, found, protocol: mesh.protocol(), is_of_all: Vec::new(), by_method: Vec::new() }];
+        // Its verdicts are about no protocol in particular: which one is measured first, or alone,
+        // is no property of the fault.
+        let (protocol, is_of_all) = (methods.first().copied(), vec![true; found.findings.found.len()]);
+        return vec![Part { scope, found, protocol, is_of_all, by_method: Vec::new() }];
     }
     // Each search may blame chance.
     let extra_cost = ((methods.len() + 1) as f64).ln();

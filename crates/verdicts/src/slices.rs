@@ -23,7 +23,7 @@ impl Slice {
     }
 }
 
-/// Lets other tasks run.
+/// Pauses once, so that other tasks run.
 pub async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|cx| {

@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 
 use ring::digest::{Context, SHA256};
 
-use super::{Direction, Kind, OfNetwork, Verdict};
-use kube_canary_model::report::Method;
+use kube_canary_model::method::{Family, Method};
+use kube_canary_model::report::Network;
+use kube_canary_model::verdict::{Kind, Verdict};
 
 /// Largest number of bytes of a subject: it must suit a label value of a time-series database, and
 /// a line of a table.
@@ -33,18 +34,6 @@ pub fn of_groups(firsts: &[&str]) -> String {
     cut(&firsts.join("|"), SUBJECT_BYTES_MAX)
 }
 
-/// Returns the subject with its two ends in the order of their names, and the direction between
-/// them in that order. The evidence decides the order in [`Verdict::subject`], and agents with
-/// other evidence turn it. This one is the same in every agent.
-pub fn in_order(verdict: &Verdict) -> (Cow<'_, str>, Direction) {
-    let Verdict { subject, direction, .. } = verdict;
-    let has_ends = matches!(verdict.kind, Kind::Link | Kind::Flow | Kind::Mtu | Kind::ZonePair);
-    match subject.split_once("->").filter(|(a, b)| has_ends && b < a) {
-        Some((a, b)) => (format!("{b}->{a}").into(), direction.turned()),
-        None => (subject.into(), *direction),
-    }
-}
-
 /// What a verdict is about. Two verdicts of one identity are the same finding, by whatever agent
 /// and at whatever time. Direction, severity, beginning and end are no part of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,49 +42,64 @@ pub struct Identity<'a> {
     pub kind: Kind,
     /// The subject with its ends in order.
     pub subject: Cow<'a, str>,
-    /// The network of the probes.
-    pub network: OfNetwork,
+    /// The label of the network of the probes.
+    pub network: &'static str,
     /// The protocol of the probes. `None` if the verdict is about none in particular.
     pub protocol: Option<Method>,
+    /// The address family of the probes. `None` if the verdict is about none in particular.
+    pub family: Option<Family>,
 }
 
 /// Returns the identity of a verdict, which is the same in every agent.
 pub fn identity(verdict: &Verdict) -> Identity<'_> {
-    let Verdict { kind, network, protocol, .. } = *verdict;
-    Identity { kind, subject: in_order(verdict).0, network, protocol }
+    let Verdict { kind, network, protocol, family, .. } = *verdict;
+    let subject = match verdict.ends() {
+        Some((a, b)) if b < a => format!("{b}->{a}").into(),
+        _ => Cow::Borrowed(verdict.subject.as_str()),
+    };
+    Identity { kind, subject, network: network.label(), protocol, family }
 }
 
-/// Returns the id of a verdict: the hash of its identity. A verdict is about both address families
-/// together, so the last part is empty.
+/// Whether both are the same finding, at whatever time. It compares the fields: an id may come from
+/// another pod.
+pub fn is_same_finding(a: &Verdict, b: &Verdict) -> bool {
+    identity(a) == identity(b)
+}
+
+/// Returns the id of a verdict: the hash of its identity.
 pub fn id(verdict: &Verdict) -> String {
-    let Identity { kind, subject, network, protocol } = identity(verdict);
-    hash(&[kind.label(), &subject, network.label(), protocol.map_or("", Method::label), ""])
+    let Identity { kind, subject, network, protocol, family } = identity(verdict);
+    hash(&[kind.label(), &subject, network, protocol.map_or("", Method::label), family.map_or("", Family::label)])
 }
 
-/// Whether what UDP probes show of the link between two nodes may belong to a verdict: it is about
-/// this link, one of the two nodes, their zones, domains or groups, or links everywhere. Both ends
-/// are given by node and zone.
+/// Whether what the link between two nodes loses may belong to a verdict: it is about this link,
+/// one of the two nodes, their zones, domains or groups, or links everywhere. Both ends are given
+/// by node and zone.
 ///
 /// A verdict names at most 64 members of a domain or of a group. The links of the others are left
 /// out.
-pub fn covers_udp_between(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, &str)) -> bool {
+pub fn covers(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, &str)) -> bool {
     let Verdict { subject, members, .. } = verdict;
     let is_two = |a: &str, b: &str| *subject == of_two(a, b) || *subject == of_two(b, a);
     let is_one = |a: &str, b: &str| *subject == of_one(a) || *subject == of_one(b);
     let group = |node: &str| members.iter().position(|group| group.iter().any(|member| member == node));
-    verdict.network == OfNetwork::Pod
-        && matches!(verdict.protocol, None | Some(Method::Udp))
-        && match verdict.kind {
-            Kind::Mtu => is_two(a, b) || is_one(a, b),
-            Kind::Link | Kind::Flow => is_two(a, b),
-            Kind::Node => is_one(a, b),
-            Kind::Zone => is_one(zone_a, zone_b),
-            Kind::ZonePair => is_two(zone_a, zone_b),
-            Kind::Domain => group(a).or(group(b)).is_some(),
-            Kind::Partition => group(a).zip(group(b)).is_some_and(|(a, b)| a != b),
-            Kind::Mesh | Kind::Paths => true,
-            _ => false,
-        }
+    match verdict.kind {
+        Kind::Mtu => is_two(a, b) || is_one(a, b),
+        Kind::Link | Kind::Flow => is_two(a, b),
+        Kind::Node => is_one(a, b),
+        Kind::Zone => is_one(zone_a, zone_b),
+        Kind::ZonePair => is_two(zone_a, zone_b),
+        Kind::Domain => group(a).or(group(b)).is_some(),
+        Kind::Partition => group(a).zip(group(b)).is_some_and(|(a, b)| a != b),
+        Kind::Mesh | Kind::Paths => true,
+        Kind::AgentStarved | Kind::AgentUnreachable | Kind::AgentSuspect => false,
+    }
+}
+
+/// Whether what UDP probes show of the link between two nodes may belong to a verdict.
+pub fn covers_udp_between(verdict: &Verdict, a: (&str, &str), b: (&str, &str)) -> bool {
+    let is_of_pods = verdict.network == Network::Pod;
+    is_of_pods && matches!(verdict.protocol, None | Some(Method::Udp)) && covers(verdict, a, b)
 }
 
 /// Cuts a name that is too long and appends a hash of the whole, so that two names with the

@@ -1,6 +1,7 @@
 mod protocols;
 mod shapes;
 mod unsent;
+mod words;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -9,7 +10,9 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::domains::Domains;
+use crate::wording::{evidence, summary};
 use kube_canary_model::report::{Peer, Source};
+use kube_canary_model::verdict::Figure;
 use serde_json::{Value, json};
 
 /// A mesh whose agents report what the test says, in the text format that real agents write.
@@ -70,7 +73,7 @@ impl Mesh {
     }
 
     fn headline(&self) -> String {
-        judge_whole(&self.matrix).headline.text
+        judge_whole(&self.matrix).headline().text
     }
 }
 
@@ -78,7 +81,8 @@ impl Mesh {
 fn headline_without_cause(matrix: &Matrix) -> Headline {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
-    at_once(headline::headline((&Judged::default(), &UnsentProbes::default()), matrix, &standings, &answering))
+    let overall = at_once(headline::overall((&[], &[]), matrix, &standings, &answering));
+    headline(&[], &[], &UnsentProbes::default(), &overall)
 }
 
 /// A full mesh in which each of `nodes` loses to each other what `lost` says.
@@ -94,7 +98,7 @@ fn a_judgement_of_many_links_pauses_in_each_walk_over_them() {
     let names: Vec<String> = (0..80).map(|node| format!("node-{node}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mesh = full(&names, |_, to| if to == "node-7" { 20 } else { 0 });
-    let (mut judging, mut context) = (pin!(judge_in_slices(&mesh.matrix)), Context::from_waker(Waker::noop()));
+    let (mut judging, mut context) = (pin!(judge_in_slices(&mesh.matrix, &[])), Context::from_waker(Waker::noop()));
     let mut pauses = 0;
     let judgement = loop {
         match judging.as_mut().poll(&mut context) {
@@ -148,11 +152,17 @@ fn a_bad_node_is_named_with_its_figures_and_its_victims_are_not() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if from == "c" || to == "c" { 6 } else { 0 });
     let verdicts = mesh.verdicts();
     assert_eq!(verdicts.len(), 1, "{verdicts:?}");
-    let expected = json!({"id": "ab30e92a9206dd94b636a1c260f008b9", "confidence": "certain", "severity": "critical", "kind": "node", "subject": "c", "direction": "both", "network": "pod",
-        "protocol": "icmp", "evidence": "loses 10.0 % of the probes from 3 of 3 sources, and 10.0 % of its own to 3 of 3 nodes",
-        "since_unix_seconds": BEGUN, "summary": "c is losing packets from 3 of 3 sources"});
+    let mut expected = json!({"id": "c57018f674a362c5f332306335191f17", "confidence": "certain", "severity": "critical",
+        "kind": "node", "subject": "c", "direction": "both", "network": "pod", "family": null, "protocol": null,
+        "figures": {"probes_to": 180, "lost_to": 18, "sources": 3, "sources_hit": 3,
+            "probes_by": 180, "lost_by": 18, "targets": 3, "targets_hit": 3}, "since_unix_seconds": BEGUN});
     assert_eq!(serde_json::to_value(&verdicts[0]).expect("JSON"), expected);
-    assert_eq!(mesh.headline(), "c is losing packets from 3 of 3 sources");
+    let evidence = "loses 10.0 % of the probes from 3 of 3 sources, and 10.0 % of its own to 3 of 3 nodes";
+    let words = json!({"title": "node c, pod network", "summary": "c loses 10 % of its packets", "evidence": evidence});
+    expected.as_object_mut().expect("an object").extend(words.as_object().expect("an object").clone());
+    let worded = wording::worded(&verdicts, serde_json::value::Serializer).expect("JSON");
+    assert_eq!(worded, json!([expected]), "as readers get it");
+    assert_eq!(mesh.headline(), "c loses 10 % of its packets");
 }
 
 #[test]
@@ -161,7 +171,7 @@ fn a_bad_link_is_named_and_its_nodes_are_not() {
     let mesh = full(&["a", "c", "b", "d"], |from, to| if between(from, to) { 12 } else { 0 });
     assert_eq!(mesh.subjects(), [(Kind::Link, "b->c".into())]);
     assert_eq!(
-        mesh.verdicts()[0].evidence,
+        evidence(&mesh.verdicts()[0]),
         "loses 20.0 % of the round trips: 12 of 60 from b to c, 12 of 60 from c to b"
     );
     // Only one of them loses: a filter does that, not a wire.
@@ -190,8 +200,8 @@ fn the_direction_turns_with_the_ends_of_its_link() {
     let of = |subject: &str, direction| {
         let mut verdict = full(&["a", "b"], |_, _| 30).verdicts().remove(0);
         (verdict.subject, verdict.direction) = (subject.to_owned(), direction);
-        let (subject, direction) = in_order(&verdict);
-        (subject.into_owned(), direction)
+        let Verdict { subject, direction, .. } = verdict.clone().in_order();
+        (subject, direction)
     };
     assert_eq!(of("a->b", Direction::Out), ("a->b".to_owned(), Direction::Out));
     assert_eq!(of("b->a", Direction::Out), ("a->b".to_owned(), Direction::In));
@@ -204,7 +214,7 @@ fn of_two_nodes_the_link_is_bad_unless_one_is_silent_too() {
     assert_eq!(mesh.subjects(), [(Kind::Link, "a->b".into())]);
     let silent = Mesh::new().row(&source("a", 0), &[peer("b", 60)]).missing("b");
     assert_eq!(silent.subjects(), [(Kind::Node, "b".into())]);
-    assert!(silent.verdicts()[0].evidence.ends_with("its agent does not answer either (timed out)"));
+    assert!(evidence(&silent.verdicts()[0]).ends_with("its agent does not answer either (timed out)"));
 }
 
 #[test]
@@ -226,13 +236,13 @@ fn an_agent_that_does_not_answer_is_no_bad_node_while_its_node_answers() {
     let row = |from: &str, lost| Mesh::new().row(&source(from, 0), &[peer("c", lost), peer("d", 0)]);
     let reachable = row("a", 0).row(&source("d", 0), &[peer("c", 1)]).missing("c");
     assert_eq!(reachable.subjects(), [(Kind::AgentUnreachable, "c".into())]);
-    let evidence = &reachable.verdicts()[0].evidence;
-    assert_eq!(evidence, "its report is missing (timed out); its node answers 99.2 % of the probes of 2 sources");
+    let said = evidence(&reachable.verdicts()[0]);
+    assert_eq!(said, "its report is missing (timed out); its node answers 99.2 % of the probes of 2 sources");
     let dead = row("a", 60).row(&source("d", 0), &[peer("c", 60), peer("a", 0)]).missing("c");
     assert_eq!(dead.subjects(), [(Kind::Node, "c".into())]);
     let unknown = full(&["a", "b"], |_, _| 0).missing("x");
     assert_eq!(unknown.subjects(), [(Kind::AgentUnreachable, "x".into())]);
-    assert!(unknown.verdicts()[0].evidence.ends_with("nothing is measured of its node"));
+    assert!(evidence(&unknown.verdicts()[0]).ends_with("nothing is measured of its node"));
 }
 
 #[test]
@@ -241,7 +251,7 @@ fn an_agent_on_a_node_that_is_cut_off_names_its_own_node() {
     let alone = Mesh::new().row(&source("a", 0), &names.map(|name| peer(name, 60)));
     let mesh = names.iter().fold(alone, |mesh, name| mesh.missing(name));
     assert_eq!(mesh.subjects(), [(Kind::Node, "a".into())]);
-    assert_eq!(mesh.headline(), "a is losing packets to 4 of 4 nodes");
+    assert_eq!(mesh.headline(), "a is cut off: it loses all packets");
 }
 
 #[test]
@@ -272,7 +282,7 @@ fn the_nodes_whose_evidence_does_not_count_are_listed() {
     assert_eq!(judgement.starved, ["b", "c"]);
     assert_eq!((judgement.leaving.len(), judgement.leaving_not_listed), (LEAVING_MAX, 2));
     assert_eq!(judgement.leaving[..2], ["gone0", "gone1"]);
-    assert_eq!((judgement.found.verdicts, judgement.headline.text), (mesh.verdicts(), mesh.headline()));
+    assert_eq!((&judgement.found.verdicts, judgement.headline().text), (&mesh.verdicts(), mesh.headline()));
     // A starved agent of a node that is being removed is on one list only.
     let mesh = mesh.row(&with(source("gone0", 0), "recent", symptoms), &[]);
     assert_eq!((judge_whole(&mesh.matrix).starved, judge_whole(&mesh.matrix).leaving[0]), (vec!["b", "c"], "gone0"));
@@ -329,14 +339,14 @@ fn both_networks(pods: u32, nodes: u32) -> Mesh {
 #[test]
 fn a_network_that_loses_alone_is_named() {
     let below = both_networks(0, 20);
-    assert_eq!(below.headline(), "d is losing packets from 3 of 3 sources (node network)");
+    assert_eq!(below.headline(), "d loses 33 % of its packets (node network)");
     let overlay = both_networks(20, 0);
-    assert_eq!(overlay.headline(), "d is losing packets from 3 of 3 sources inbound");
-    for (mesh, network) in [(below, OfNetwork::Node), (overlay, OfNetwork::Pod)] {
+    assert_eq!(overlay.headline(), "d loses 33 % of what is sent to it");
+    for (mesh, network) in [(below, Network::Node), (overlay, Network::Pod)] {
         let verdicts = mesh.verdicts();
         assert_eq!(mesh.subjects(), [(Kind::Node, "d".into())]);
         assert_eq!(verdicts[0].network, network);
-        assert!(!verdicts[0].evidence.contains("so does"), "{}", verdicts[0].evidence);
+        assert!(!evidence(&verdicts[0]).contains("so does"), "{}", evidence(&verdicts[0]));
     }
 }
 
@@ -347,17 +357,17 @@ fn losses_of_both_networks_are_one_verdict_of_the_node_network_with_the_pods_dir
         let mesh = both_networks(pods, nodes);
         let verdicts = mesh.verdicts();
         assert_eq!(mesh.subjects(), [(Kind::Node, "d".into())], "{verdicts:?}");
-        assert_eq!(verdicts[0].network, OfNetwork::Node);
-        assert!(verdicts[0].evidence.contains("; so does the pod network, "), "{}", verdicts[0].evidence);
+        assert_eq!(verdicts[0].network, Network::Node);
+        assert!(evidence(&verdicts[0]).contains("; so does the pod network, "), "{}", evidence(&verdicts[0]));
     }
-    assert_eq!(both_networks(20, 20).headline(), "d is losing packets from 3 of 3 sources inbound (node network)");
+    assert_eq!(both_networks(20, 20).headline(), "d loses 33 % of what is sent to it (node network)");
 }
 
 #[test]
 fn an_overlay_that_loses_far_more_has_a_cause_of_its_own() {
     let of = |verdict: Verdict| (verdict.subject, verdict.network);
     let found: Vec<_> = both_networks(40, 5).verdicts().into_iter().map(of).collect();
-    assert_eq!(found, [("d".to_owned(), OfNetwork::Pod), ("d".to_owned(), OfNetwork::Node)]);
+    assert_eq!(found, [("d".to_owned(), Network::Pod), ("d".to_owned(), Network::Node)]);
 }
 
 /// Inbound losses of a node, as its own counter and those of the others show them.
@@ -377,8 +387,8 @@ fn the_counters_show_inbound_loss_if_all_of_them_can_be_compared() {
     let mesh = losing_inbound(|_, source| source, "10.0.0.1");
     assert_eq!(mesh.verdicts()[0].direction, Direction::In);
     let figures = "; 45 of 180 requests to it were lost, and 0 of 180 requests from it";
-    assert!(mesh.verdicts()[0].evidence.ends_with(figures), "{}", mesh.verdicts()[0].evidence);
-    assert_eq!(mesh.headline(), "d is losing packets from 3 of 3 sources inbound");
+    assert!(evidence(&mesh.verdicts()[0]).ends_with(figures), "{}", evidence(&mesh.verdicts()[0]));
+    assert_eq!(mesh.headline(), "d loses 25 % of what is sent to it");
 }
 
 #[test]
@@ -402,7 +412,7 @@ fn losses_of_a_starved_agent_to_a_node_are_not_counted_as_outbound_losses_of_ano
         "{verdicts:?}"
     );
     assert_eq!(
-        link.evidence,
+        evidence(link),
         "loses 12.5 % of the round trips: 15 of 60 from b to d, 0 of 60 from d to b; only b reports the loss, and what d reports excludes it"
     );
 }
@@ -419,7 +429,7 @@ fn a_count_a_little_above_what_was_sent_is_none_lost() {
         source["recent"]["seconds"] = json!(59.9);
         mesh.row(&source, &others.map(|to| peer(to, lost(to))).collect::<Vec<_>>())
     });
-    let evidence = &mesh.verdicts()[0].evidence;
+    let evidence = &evidence(&mesh.verdicts()[0]);
     assert!(evidence.ends_with("30 of 60 requests from a were lost, and 0 of 60 requests from b"), "{evidence}");
 }
 
@@ -480,7 +490,7 @@ fn a_link_to_a_node_that_no_other_row_knows_may_be_the_node() {
     let lossy = mesh.row(&source("e", 0), &[peer("a", 0), peer("far", 20), peer("d", 0)]);
     let verdicts = lossy.verdicts();
     assert_eq!(lossy.subjects(), [(Kind::Link, "e->far".into())]);
-    let evidence = &verdicts[0].evidence;
+    let evidence = &evidence(&verdicts[0]);
     assert!(evidence.ends_with("; no other collected report names far: the cause may be far"), "{evidence}");
 }
 
@@ -491,7 +501,7 @@ fn two_verdicts_are_counted_in_the_headline() {
         _ => 0,
     };
     let mesh = full(&["a", "b", "c", "d", "e"], lost).missing("x");
-    assert_eq!(mesh.headline(), "c is losing packets from 4 of 4 sources, and 1 more");
+    assert_eq!(mesh.headline(), "c loses 15 % of its packets, and 1 more");
 }
 
 fn far(node: &str, zone: &str, rtt_ms: f64) -> Value {
@@ -544,7 +554,7 @@ fn links_slow_by_their_own_last_hour_are_the_mesh_if_all_are() {
     assert_eq!(mesh.subjects(), [(Kind::Mesh, "*".into())]);
     assert_eq!(mesh.headline(), "all links are slow");
     let verdicts = mesh.verdicts();
-    let evidence = &verdicts[0].evidence;
+    let evidence = &evidence(&verdicts[0]);
     assert!(evidence.contains("on 15 of 15 pairs of nodes they take at least 4 times as long"), "{evidence}");
     let calm = |usual: &dyn Fn(&str, &str) -> Option<f64>| with_an_hour(9.0, usual).headline();
     assert_eq!(calm(&|_, _| Some(3.0)), "all well", "three times is not far slower");

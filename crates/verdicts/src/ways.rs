@@ -9,9 +9,10 @@
 
 use super::answering::REPORTS_APART_SECONDS;
 use super::causes::{Cause, Findings};
-use super::direction::{Direction, Directions, Requests};
+use super::direction::{Directions, Requests};
 use super::pairs::{Pair, Scope};
 use crate::matrix::{Layer, Ways};
+use kube_canary_model::verdict::Direction;
 
 /// So many losses in one direction are not said to be by chance.
 const LOST_MIN: f64 = 3.0;
@@ -28,8 +29,6 @@ const UNKNOWN_MAX: f64 = 0.5;
 const HEARD_ERROR: f64 = 2.0;
 /// It is also up to so many seconds old. This is how often an agent publishes it.
 const HEARD_AGE_SECONDS: f64 = 1.0;
-/// What is counted, in words.
-const UNIT: &str = "UDP packets";
 
 /// What was lost from one node to another, and back.
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,7 +68,7 @@ impl Lost {
             Direction::Both
         };
         let (inbound, outbound) = (Requests::exact(self.sent, self.back), Requests::exact(self.sent, self.there));
-        Some(Directions { direction, inbound, outbound, unit: UNIT })
+        Some(Directions { direction, inbound, outbound, is_by_udp: true })
     }
 }
 

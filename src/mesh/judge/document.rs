@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{
     JUDGE_DOCUMENT_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX, MESH_VERDICTS_MAX, NAME_BYTES_MAX,
 };
-use crate::mesh::verdicts::{self, Headline, Judged, Judgement, State, Unsent, UnsentProbes, Verdict};
-use crate::report::{JudgeAnswer, Missing, at_most};
+use crate::mesh::verdicts::{
+    self, Headline, Judged, Judgement, Overall, State, Unsent, UnsentProbes, Verdict, wording,
+};
+use crate::report::{JudgeAnswer, Missing, Network, at_most};
 
 /// The path at which an agent serves its document.
 pub const PATH: &str = "/api/v1/judge/verdicts";
-/// Bytes of each text of a verdict, and of the headline. Longer ones are cut.
-const TEXT_BYTES_MAX: usize = 1_024;
 /// Bytes of the subject of a verdict.
 const SUBJECT_BYTES_MAX: usize = 128;
 /// Largest number of nodes of a count. A mesh has fewer.
@@ -38,10 +38,8 @@ pub struct Overview {
     pub missing_not_listed: usize,
     /// Number of further nodes, which were not asked.
     pub not_gathered: usize,
-    /// The state of the mesh in one line.
-    pub headline: String,
-    /// The state of the mesh.
-    pub state: State,
+    /// What the headline follows from, beside the verdicts.
+    pub overall: Overall,
     /// Probes that could not be sent.
     #[serde(flatten)]
     pub unsent: UnsentProbes,
@@ -62,22 +60,11 @@ impl Overview {
         (missing, missing_not_listed): (Vec<Missing>, usize),
         not_gathered: usize,
     ) -> (Self, Judged) {
-        let Judgement { found, unsent, headline, starved, leaving, leaving_not_listed } = judgement;
-        let Headline { state, text } = headline;
+        let Judgement { found, unsent, overall, starved, leaving, leaving_not_listed } = judgement;
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let (starved, leaving) = (owned(starved), owned(leaving));
-        let headline = text;
-        let overview = Self {
-            missing,
-            missing_not_listed,
-            not_gathered,
-            headline,
-            state,
-            unsent,
-            starved,
-            leaving,
-            leaving_not_listed,
-        };
+        let overview =
+            Self { missing, missing_not_listed, not_gathered, overall, unsent, starved, leaving, leaving_not_listed };
         (overview, found)
     }
 }
@@ -127,11 +114,6 @@ impl Held {
     /// Returns the part of the document that follows [`head`]. If it would be too long, the members
     /// of groups are left out, then the rest from its end on.
     pub fn text(mut self) -> Arc<[u8]> {
-        for verdict in &mut self.verdicts {
-            cut(&mut verdict.evidence, TEXT_BYTES_MAX);
-            cut(&mut verdict.summary, TEXT_BYTES_MAX);
-        }
-        cut(&mut self.overview.headline, TEXT_BYTES_MAX);
         let room = JUDGE_DOCUMENT_BYTES_MAX - 512;
         let mut text = json(&self);
         if text.len() > room {
@@ -161,14 +143,27 @@ fn fields(object: &str) -> Arc<[u8]> {
     [object.get(1..).unwrap_or("}").as_bytes(), b"\n"].concat().into()
 }
 
-/// What `/api/v1/verdicts` says of a mesh beside its judges.
+/// What `/api/v1/verdicts` says of a mesh beside its judges. It is worded here: no text of a judge
+/// reaches a reader.
 #[derive(Serialize)]
 pub struct Fields<'a> {
+    /// The state of the mesh in one line.
+    headline: &'a str,
+    /// The state of the mesh.
+    state: State,
     /// What is said beside the verdicts.
     #[serde(flatten)]
-    pub overview: &'a Overview,
+    overview: &'a Overview,
     /// The verdicts that hold, the gravest first.
-    pub verdicts: Vec<&'a Verdict>,
+    #[serde(serialize_with = "wording::worded")]
+    verdicts: &'a [Verdict],
+}
+
+impl<'a> Fields<'a> {
+    /// Makes the fields for verdicts that hold.
+    pub fn new(headline: &'a Headline, overview: &'a Overview, verdicts: &'a [Verdict]) -> Self {
+        Self { headline: &headline.text, state: headline.state, overview, verdicts }
+    }
 }
 
 impl Fields<'_> {
@@ -182,6 +177,7 @@ impl Fields<'_> {
 pub fn history(verdicts: &[Verdict]) -> Arc<[u8]> {
     #[derive(Serialize)]
     struct Past<'a> {
+        #[serde(serialize_with = "wording::worded")]
         verdicts: &'a [Verdict],
     }
     fields(&json(&Past { verdicts }))
@@ -226,16 +222,15 @@ fn is_valid(held: &Held) -> bool {
         missing,
         missing_not_listed,
         not_gathered,
-        headline,
-        state: _,
+        overall,
         starved,
         leaving,
         leaving_not_listed,
         unsent: UnsentProbes { unsent, unsent_not_listed },
     } = overview;
-    let counts = [*nodes, *missing_not_listed, *not_gathered, *leaving_not_listed, *unsent_not_listed];
+    let counts = [*nodes, *missing_not_listed, *not_gathered, *leaving_not_listed, *unsent_not_listed, overall.unknown];
     counts.iter().all(|count| *count <= COUNT_MAX)
-        && headline.len() <= TEXT_BYTES_MAX
+        && overall.is_bounded()
         && missing.iter().all(|missing| is_name(&missing.node) && missing.error.len() <= Missing::ERROR_BYTES_MAX)
         && starved.iter().chain(leaving).all(|name| is_name(name))
         && unsent.iter().all(Unsent::is_bounded)
@@ -245,22 +240,17 @@ fn is_valid(held: &Held) -> bool {
 }
 
 fn is_valid_verdict(verdict: &Verdict) -> bool {
-    let Verdict { subject, members, evidence, summary, .. } = verdict;
+    let Verdict { subject, members, mentions, example, network, .. } = verdict;
+    let of_example = example.iter().flat_map(|example| [&example.from, &example.to]);
+    let names = members.iter().flatten().chain(mentions.iter().map(|(_, name)| name)).chain(of_example);
     verdict.id == verdicts::id(verdict)
         && subject.len() <= SUBJECT_BYTES_MAX
-        && evidence.len().max(summary.len()) <= TEXT_BYTES_MAX
-        && members.iter().flatten().all(|name| is_name(name))
+        && *network != Network::Other
+        && names.map(String::as_str).all(is_name)
 }
 
 const fn is_name(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX
-}
-
-fn cut(text: &mut String, bytes: usize) {
-    if text.len() > bytes {
-        text.truncate(text.floor_char_boundary(bytes - '…'.len_utf8()));
-        text.push('…');
-    }
 }
 
 /// Serializing these types cannot fail.
@@ -271,12 +261,14 @@ fn json(value: &impl Serialize) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::mesh::verdicts::UNSENT_MAX;
+    use crate::mesh::verdicts::{Losses, UNSENT_MAX, WorstLink};
+    use crate::report::Method;
+    use crate::verdict::{Example, Mention};
 
     pub fn verdict(kind: &str, subject: &str) -> Verdict {
         let value = serde_json::json!({"kind": kind, "subject": subject, "direction": "both", "network": "pod",
-            "confidence": "certain", "severity": "warning", "evidence": format!("{subject} loses"),
-            "summary": format!("{subject} is bad"), "since_unix_seconds": 1_000});
+            "confidence": "certain", "severity": "warning", "figures": {"probes": 100, "lost": 9},
+            "since_unix_seconds": 1_000});
         let verdict: Verdict = serde_json::from_value(value).expect("a verdict");
         Verdict { id: verdicts::id(&verdict), ..verdict }
     }
@@ -286,8 +278,7 @@ pub mod tests {
             missing: Vec::new(),
             missing_not_listed: 0,
             not_gathered: 0,
-            headline: "All well".into(),
-            state: State::Well,
+            overall: Overall::default(),
             unsent: UnsentProbes::default(),
             starved: Vec::new(),
             leaving: Vec::new(),
@@ -342,9 +333,6 @@ pub mod tests {
         assert!(read("n", &good, 0).is_some());
         let false_id = Verdict { id: verdict("link", "a->c").id, ..verdict("link", "a->b") };
         assert!(read("n", &of(vec![false_id]), 0).is_none());
-        let long = Verdict { summary: "s".repeat(TEXT_BYTES_MAX + 1), ..verdict("node", "a") };
-        assert!(read("n", &json(&held(vec![long.clone()])).into_bytes(), 0).is_none());
-        assert!(read("n", &of(vec![long]), 0).is_some(), "our own is cut");
         let text = String::from_utf8(good).unwrap();
         for (from, to) in [("\"judges\":true", "\"judges\":false"), ("10.0", "99.0"), ("\"nodes\"", "\"n\""), ("]", "")]
         {
@@ -381,8 +369,7 @@ pub mod tests {
 
     #[test]
     fn each_text_and_number_of_a_document_has_a_bound() {
-        let [name, error, text] =
-            [NAME_BYTES_MAX, Missing::ERROR_BYTES_MAX, TEXT_BYTES_MAX].map(|bytes| [bytes, bytes + 1]);
+        let [name, error] = [NAME_BYTES_MAX, Missing::ERROR_BYTES_MAX].map(|bytes| [bytes, bytes + 1]);
         let verdict = |change: &dyn Fn(&mut Verdict)| {
             let mut verdict = verdict("partition", "a|b");
             change(&mut verdict);
@@ -397,10 +384,36 @@ pub mod tests {
             overview(&|it| it.missing = vec![Missing { node: "n".repeat(node), error: "e".repeat(error) }])
         };
         let groups = |groups: usize, names: usize| verdict(&|it| it.members = vec![vec!["n".into(); names]; groups]);
-        let of_two: [(&str, [Held; 2]); 12] = [
-            ("headline", text.map(|bytes| overview(&|it| it.headline = "h".repeat(bytes)))),
-            ("evidence", text.map(|bytes| verdict(&|it| it.evidence = "e".repeat(bytes)))),
-            ("summary", text.map(|bytes| verdict(&|it| it.summary = "s".repeat(bytes)))),
+        let worst = |change: &dyn Fn(&mut WorstLink)| {
+            let mut link = WorstLink {
+                source: "s".into(),
+                peer: "p".into(),
+                network: Network::Pod,
+                method: Method::Icmp,
+                loss_ratio: 1.0,
+                since_unix_seconds: None,
+            };
+            change(&mut link);
+            let losses = Losses { over_ten_minutes: false, losing: 1, links: 1, worst: Some(link) };
+            overview(&|it| it.overall.losses = Some(losses.clone()))
+        };
+        let mentions = |count: usize| verdict(&|it| it.mentions = vec![(Mention::Error, "e".into()); count]);
+        let of_two: [(&str, [Held; 2]); 17] = [
+            ("worst source", name.map(|bytes| worst(&|it| it.source = "n".repeat(bytes)))),
+            ("worst peer", name.map(|bytes| worst(&|it| it.peer = "n".repeat(bytes)))),
+            ("worst ratio", [1.0, 1.5].map(|ratio| worst(&|it| it.loss_ratio = ratio))),
+            ("unknown", name.map(|bytes| overview(&|it| it.overall.first_unknown = Some("n".repeat(bytes))))),
+            ("mention", name.map(|bytes| verdict(&|it| it.mentions = vec![(Mention::By, "n".repeat(bytes))]))),
+            ("mentions", [mentions(4), mentions(5)]),
+            (
+                "example",
+                name.map(|bytes| {
+                    verdict(&|it| {
+                        it.example = Some(Example { from: "n".repeat(bytes), ..Example::default() });
+                    })
+                }),
+            ),
+            ("sizes", [17, 18].map(|groups| verdict(&|it| it.sizes = vec![1; groups]))),
             ("missing node", name.map(|bytes| missing(bytes, 1))),
             ("missing error", error.map(|bytes| missing(1, bytes))),
             ("starved", name.map(|bytes| overview(&|it| it.starved = vec!["n".repeat(bytes)]))),
@@ -427,7 +440,6 @@ pub mod tests {
     #[test]
     fn what_a_judge_writes_is_within_the_bounds() {
         let mut own = held(Vec::new());
-        own.overview.headline = "é".repeat(TEXT_BYTES_MAX);
         own.overview.missing = vec![Missing::new("n".into(), "é".repeat(5_000))];
         let said = read("n", &whole(own), 7_010).expect("a document");
         assert_eq!(said.held.overview.missing[0].error.len(), Missing::ERROR_BYTES_MAX);
@@ -457,8 +469,7 @@ pub mod tests {
     fn the_longest_document_fits_and_keeps_the_gravest_verdicts() {
         let long = |n: usize| Verdict {
             members: vec![vec!["m".repeat(253); 64]; 2],
-            evidence: "é".repeat(TEXT_BYTES_MAX),
-            summary: "s".repeat(TEXT_BYTES_MAX),
+            mentions: vec![(Mention::Error, "e".repeat(253)); 4],
             ..verdict("domain", &format!("{n}{}", "d".repeat(124)))
         };
         let ended = |n| Verdict { ended_unix_seconds: Some(1_500), ..long(n) };

@@ -45,7 +45,7 @@ use self::role::{Change, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
 use super::times::Times;
-use super::verdicts::Judged as Found;
+use super::verdicts::{Judged as Found, Verdict};
 use crate::exposition::{Judged, View};
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
@@ -93,13 +93,14 @@ pub struct Agreed {
 impl Agreed {
     fn of(at: Nanos, said: &[Said]) -> Self {
         let verdicts = quorum::agreed(said);
-        let overview = quorum::overview(said, &verdicts);
-        let holding = verdicts.iter().filter(|verdict| verdict.holds()).collect();
+        let overview = quorum::overview(said);
+        let headline = quorum::headline(said, &verdicts, &overview);
+        let holding = &verdicts[..verdicts.iter().take_while(|verdict| verdict.holds()).count()];
         Self {
             at,
             judges: said.iter().map(|said| (said.node.clone(), said.judge)).collect(),
             nodes: quorum::nodes(said),
-            now: Fields { overview: &overview, verdicts: holding }.text(),
+            now: Fields::new(&headline, &overview, holding).text(),
             history: document::history(&verdicts),
         }
     }
@@ -120,6 +121,8 @@ pub struct Judges {
     times: JudgeTimes,
     /// The text of this agent's document, if it is a judge and has judged.
     own: Mutex<Option<Arc<[u8]>>>,
+    /// What has just ended, if this agent is a judge.
+    past: Mutex<Vec<Verdict>>,
     /// Figures of each node, and when they were taken, if this agent is a judge.
     nodes: Mutex<Option<(Nanos, Arc<Nodes>)>>,
     relay: Relay,
@@ -136,7 +139,8 @@ impl Judges {
     pub fn new(view: Arc<View>, port: u16, times: JudgeTimes) -> Self {
         let (own, kept, known) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
         let (nodes, relay) = (Mutex::new(None), Relay::new());
-        Self { view, port, times, own, nodes, relay, kept, asking: Semaphore::const_new(1), known }
+        let past = Mutex::new(Vec::new());
+        Self { view, port, times, own, past, nodes, relay, kept, asking: Semaphore::const_new(1), known }
     }
 
     /// Returns this agent's document, its head and what all readers share. None if it is not a
@@ -145,6 +149,12 @@ impl Judges {
         let held = lock(&self.own).clone()?;
         let judge = self.view.judging.answer(clock::monotonic());
         judge.judges.then(|| (document::head(&judge), held))
+    }
+
+    /// Returns what has ended in the last ten minutes, as this agent judged. Empty if it is no
+    /// judge.
+    pub fn just_ended(&self) -> Vec<Verdict> {
+        lock(&self.past).clone()
     }
 
     /// Returns the document of all nodes. `None` if this agent is not a judge, or has not judged
@@ -249,6 +259,7 @@ impl Judges {
                         log::info!("{}: no longer judges the mesh", self.view.node);
                         *lock(&self.own) = None;
                         *lock(&self.nodes) = None;
+                        lock(&self.past).clear();
                         self.view.judging.publish(None);
                         (term, next_copy) = (None, now);
                     }
@@ -322,6 +333,7 @@ impl Judges {
         *lock(&self.nodes) = figures.map(|figures| (clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         term.take(table, found, (self.own(), &others), now, now_unix_seconds);
+        *lock(&self.past) = table.just_ended(now_unix_seconds);
         let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };
         *lock(&self.own) = Some(held.text());
         term.judged(table, nodes, now, now_unix_seconds);

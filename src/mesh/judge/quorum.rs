@@ -5,15 +5,19 @@
 //! that lies can neither add a verdict nor hide one, nor decide its direction, severity, beginning
 //! or end.
 //!
-//! The sentence with the figures is that of one judge. No two judges have the same figures, because
-//! they collect at different times. It comes from a judge that agrees in all else.
+//! No two judges have the same figures, because they collect at different times. The middle one of
+//! each counts, and names count if two judges give them. The reader words it.
 
 use std::collections::HashSet;
 
 use super::document::{Overview, Said};
 use crate::limits::{JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
-use crate::mesh::verdicts::{self, Confidence, Direction, Headline, State, UNSENT_MAX, Unsent, UnsentProbes, Verdict};
+use crate::mesh::verdicts::{
+    self, Confidence, Direction, EXPLAINS_SECONDS, Headline, Losses, Overall, State, UNSENT_MAX, Unsent, UnsentProbes,
+    Verdict, WorstLink,
+};
 use crate::report::Missing;
+use crate::verdict::Figures;
 
 /// Beginnings and ends that differ by less are those of the same fault.
 const SLACK_SECONDS: u64 = 60;
@@ -72,7 +76,7 @@ pub fn seeing(mut said: Vec<Said>) -> Vec<Said> {
 
 /// Whether two judges speak of the same fault: one finding, at about the same time.
 pub fn is_same(a: &Verdict, b: &Verdict) -> bool {
-    are_simultaneous(a, b) && a.is_same_finding(b)
+    are_simultaneous(a, b) && verdicts::is_same_finding(a, b)
 }
 
 /// Whether two verdicts hold or held at about the same time.
@@ -82,88 +86,157 @@ pub fn are_simultaneous(a: &Verdict, b: &Verdict) -> bool {
     begin(a) <= end(b) && begin(b) <= end(a)
 }
 
+/// Returns what at least `needed` of these have, each once, in the order in which it is first
+/// found.
+fn shared<'a, T: PartialEq + 'a>(all: &[&'a [T]], needed: usize) -> Vec<&'a T> {
+    let mut shared: Vec<&T> = Vec::new();
+    for one in all.iter().copied().flatten() {
+        if !shared.contains(&one) && all.iter().filter(|other| other.contains(one)).count() >= needed {
+            shared.push(one);
+        }
+    }
+    shared
+}
+
+/// Returns the middle one, the lower of two; 0 of none.
+fn middle<T: Ord + Copy + Default>(values: impl Iterator<Item = T>) -> T {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable();
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or_default()
+}
+
 /// Returns the verdict of a group of judges. At least one is given.
 fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
-    let middle = |mut values: Vec<u64>, place: usize| {
-        values.sort_unstable();
-        values.get(place).copied()
-    };
+    let group: Vec<Verdict> = group.iter().map(|verdict| (*verdict).clone().in_order()).collect();
     // Of two values the later beginning, the earlier end and the lesser severity count.
-    let (lower, upper) = ((group.len() - 1) / 2, group.len() / 2);
-    let since = middle(group.iter().filter_map(|it| it.since_unix_seconds).collect(), upper)
-        .or_else(|| group.iter().filter_map(|it| it.since_unix_seconds).max());
-    let ends = group.iter().map(|it| it.ended_unix_seconds.unwrap_or(u64::MAX)).collect();
-    let ended = middle(ends, lower).filter(|end| *end < u64::MAX);
-    let mut severities: Vec<_> = group.iter().map(|it| it.severity).collect();
-    severities.sort_unstable();
-    let severity = severities[lower];
-    let count = |direction: Direction| group.iter().filter(|it| verdicts::in_order(it).1 == direction).count();
+    let since = group.iter().filter_map(|it| it.since_unix_seconds.map(std::cmp::Reverse));
+    let since = if since.clone().count() > 0 { Some(middle(since).0) } else { None };
+    let ended = Some(middle(group.iter().map(|it| it.ended_unix_seconds.unwrap_or(u64::MAX))));
+    let ended = ended.filter(|end| *end < u64::MAX);
+    let severity = middle(group.iter().map(|it| it.severity));
+    let count = |direction: Direction| group.iter().filter(|it| it.direction == direction).count();
     let direction = [Direction::In, Direction::Out].into_iter().find(|it| count(*it) * 2 > group.len());
-    let direction = direction.unwrap_or(Direction::Both);
-    let agrees = |it: &&&Verdict| it.severity == severity && verdicts::in_order(it).1 == direction;
-    let text = *group.iter().find(agrees).unwrap_or(&group[0]);
     let certain = group.iter().filter(|it| it.confidence == Confidence::Certain).count();
     let confirmed = group.iter().filter(|it| !it.unconfirmed).count();
+    // Of a group of judges that is smaller than the number needed there are no others.
+    let enough = needed.min(group.len());
+    let of_place = |place: usize| -> Vec<&[String]> {
+        group.iter().map(|it| it.members.get(place).map_or(&[][..], Vec::as_slice)).collect()
+    };
+    let places = middle(group.iter().map(|it| it.members.len()));
+    let owned = |names: Vec<&String>| names.into_iter().cloned().collect();
+    let members = (0..places).map(|place| owned(shared(&of_place(place), enough))).collect();
+    let sizes = (0..middle(group.iter().map(|it| it.sizes.len())))
+        .map(|place| middle(group.iter().filter_map(|it| it.sizes.get(place).copied())))
+        .collect();
+    let mentions: Vec<&[_]> = group.iter().map(|it| it.mentions.as_slice()).collect();
+    let examples: Vec<&[_]> = group.iter().map(|it| it.example.as_slice()).collect();
+    let first = &group[0];
     Verdict {
-        subject: verdicts::in_order(text).0.into_owned(),
-        direction,
+        id: first.id.clone(),
+        members,
+        sizes,
+        direction: direction.unwrap_or(Direction::Both),
         severity,
         confidence: if judges > 1 && certain >= needed { Confidence::Certain } else { Confidence::Likely },
+        family: first.family,
+        protocol: first.protocol,
+        figures: Figures::medians(&group.iter().map(|it| &it.figures).collect::<Vec<_>>(), enough),
+        mentions: shared(&mentions, enough).into_iter().cloned().collect(),
+        example: shared(&examples, enough).first().map(|example| (*example).clone()),
         since_unix_seconds: since,
         ended_unix_seconds: ended,
         judges: u8::try_from(group.len()).ok(),
         unconfirmed: ended.is_some() && (judges < 2 || confirmed < needed),
-        ..text.clone()
+        ..Verdict::new(first.kind, first.subject.clone(), first.network)
     }
 }
 
-/// Returns what these judges say beside the `verdicts` that they agree on. At least one is given.
-pub fn overview(said: &[Said], verdicts: &[Verdict]) -> Overview {
+/// Returns what these judges say beside the verdicts. At least one is given.
+pub fn overview(said: &[Said]) -> Overview {
     let needed = needed(said.len());
     let all = || said.iter().map(|it| &it.held.overview);
-    let middle = |number: fn(&Overview) -> usize| {
-        let mut numbers: Vec<usize> = all().map(number).collect();
-        numbers.sort_unstable();
-        numbers.get(numbers.len() / 2).copied().unwrap_or(0)
-    };
     let names = |list: fn(&Overview) -> &[String]| {
-        let has = |other: &&Overview, name: &String| list(other).contains(name);
-        let first = all().enumerate().flat_map(|(at, one)| {
-            list(one).iter().filter(move |name| !all().take(at).any(|before| has(&before, name)))
-        });
-        first.filter(|name| all().filter(|one| has(one, name)).count() >= needed).cloned().collect()
+        let lists: Vec<&[String]> = all().map(list).collect();
+        shared(&lists, needed).into_iter().cloned().collect()
     };
-    let misses = |one: &Overview, node: &str| one.missing.iter().any(|it| it.node == node);
-    let missing: Vec<Missing> = all()
-        .enumerate()
-        .flat_map(|(at, one)| {
-            one.missing.iter().filter(move |it| !all().take(at).any(|before| misses(before, &it.node)))
-        })
-        .filter(|it| all().filter(|one| misses(one, &it.node)).count() >= needed)
-        .cloned()
-        .collect();
-    let holding: Vec<Verdict> = verdicts.iter().filter(|it| it.holds()).cloned().collect();
-    let unsent = unsent(said, needed, middle(|overview| overview.unsent.unsent_not_listed));
-    let summed_up = verdicts::summed_up(&holding, &unsent);
-    let Headline { state, text } = match summed_up {
-        // A judge's own line also has the losses without a cause.
-        Some(unsent) if holding.is_empty() => {
-            shared(said, needed).filter(|line| line.state != State::Well).unwrap_or(unsent)
-        }
-        Some(found) => found,
-        None => shared(said, needed)
-            .unwrap_or_else(|| Headline { state: State::Losses, text: "the judges do not agree on a cause".into() }),
-    };
+    let missing_nodes: Vec<Vec<&str>> =
+        all().map(|one| one.missing.iter().map(|missing| missing.node.as_str()).collect()).collect();
+    let missing_nodes: Vec<&[&str]> = missing_nodes.iter().map(Vec::as_slice).collect();
+    let reasons: Vec<&[Missing]> = all().map(|one| one.missing.as_slice()).collect();
+    let reasons = shared(&reasons, needed);
+    let missing = shared(&missing_nodes, needed).into_iter().map(|node| {
+        // Each judge has its own reason, and one alone may be anything.
+        let reason = reasons.iter().find(|missing| missing.node == *node).copied();
+        reason.cloned().unwrap_or_else(|| Missing::new((*node).to_owned(), "its report could not be read".to_owned()))
+    });
     Overview {
-        missing,
-        missing_not_listed: middle(|it| it.missing_not_listed),
-        not_gathered: middle(|it| it.not_gathered),
-        headline: text,
-        state,
-        unsent,
+        missing: missing.collect(),
+        missing_not_listed: middle(all().map(|it| it.missing_not_listed)),
+        not_gathered: middle(all().map(|it| it.not_gathered)),
+        overall: overall(said, needed),
+        unsent: unsent(said, needed, middle(all().map(|it| it.unsent.unsent_not_listed))),
         starved: names(|it| &it.starved),
         leaving: names(|it| &it.leaving),
-        leaving_not_listed: middle(|it| it.leaving_not_listed),
+        leaving_not_listed: middle(all().map(|it| it.leaving_not_listed)),
+    }
+}
+
+fn overall(said: &[Said], needed: usize) -> Overall {
+    let all = || said.iter().map(|it| &it.held.overview.overall);
+    let losses = |over_ten_minutes: bool| {
+        let of = || all().filter_map(|it| it.losses.as_ref()).filter(move |it| it.over_ten_minutes == over_ten_minutes);
+        if of().count() < needed {
+            return None;
+        }
+        let is_same = |a: &WorstLink, b: &WorstLink| {
+            (&a.source, &a.peer, a.network, a.method) == (&b.source, &b.peer, b.network, b.method)
+        };
+        let worst = || of().filter_map(|it| it.worst.as_ref());
+        let agreed = |link: &&WorstLink| worst().filter(|other| is_same(link, other)).count() >= needed;
+        // The more cautious of those that agree counts.
+        let worst = worst().filter(agreed).min_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio)).cloned();
+        let (losing, links) = (middle(of().map(|it| it.losing)), middle(of().map(|it| it.links)));
+        Some(Losses { over_ten_minutes, losing, links, worst })
+    };
+    let first_unknown: Vec<&[String]> = all().map(|it| it.first_unknown.as_slice()).collect();
+    Overall {
+        losses: losses(false).or_else(|| losses(true)),
+        unknown: middle(all().map(|it| it.unknown)),
+        first_unknown: shared(&first_unknown, needed).first().map(|name| (*name).clone()),
+        rows_not_kept: middle(all().map(|it| it.rows_not_kept)),
+        links_not_kept: middle(all().map(|it| it.links_not_kept)),
+        is_unmeasured: all().filter(|it| it.is_unmeasured).count() >= needed,
+    }
+}
+
+/// Returns the line for what these judges agree on. At least one is given.
+pub fn headline(said: &[Said], agreed: &[Verdict], overview: &Overview) -> Headline {
+    let needed = needed(said.len());
+    let now = said.iter().map(|it| it.held.now_unix_seconds).max().unwrap_or(0);
+    let holding: Vec<Verdict> = agreed.iter().filter(|it| it.holds()).cloned().collect();
+    let has_just_ended = |it: &&Verdict| it.ended_unix_seconds.is_some_and(|end| end + EXPLAINS_SECONDS > now);
+    let past: Vec<&Verdict> = agreed.iter().filter(|it| !it.unconfirmed).filter(has_just_ended).collect();
+    let line = verdicts::headline(&holding, &past, &overview.unsent, &overview.overall);
+    if line.state != State::Well {
+        return line;
+    }
+    // Each of these finds something, but not the same.
+    let claim = |said: &'_ Said| {
+        let mut held = said.held.verdicts.iter().filter(|it| it.holds() && it.kind.is_of_network());
+        held.next().cloned()
+    };
+    let is_not_well = |said: &&Said| {
+        let Overview { overall, unsent, .. } = &said.held.overview;
+        claim(said).is_some() || overall.losses.is_some() || !unsent.unsent.is_empty()
+    };
+    let not_well = said.iter().filter(is_not_well).count();
+    match said.iter().find_map(claim) {
+        Some(claim) if not_well >= needed => verdicts::unconfirmed(&claim),
+        _ if said.len() - not_well < needed => {
+            Headline { state: State::Losses, text: "the judges do not agree on a cause".into() }
+        }
+        _ => line,
     }
 }
 
@@ -182,22 +255,9 @@ fn unsent(said: &[Said], needed: usize, unsent_not_listed: usize) -> UnsentProbe
     UnsentProbes { unsent: agreed, unsent_not_listed }
 }
 
-/// Returns the line of a mesh without a verdict that enough judges share.
-fn shared(said: &[Said], needed: usize) -> Option<Headline> {
-    let of = |state: State| said.iter().map(|it| &it.held.overview).filter(move |it| it.state == state);
-    for state in [State::Losses, State::Well] {
-        if let Some(first) = of(state).next().filter(|_| of(state).count() >= needed) {
-            return Some(Headline { state, text: first.headline.clone() });
-        }
-    }
-    None
-}
-
 /// Returns the number of nodes that were judged: the middle one of what the judges say.
 pub fn nodes(said: &[Said]) -> usize {
-    let mut nodes: Vec<usize> = said.iter().map(|it| it.held.nodes).collect();
-    nodes.sort_unstable();
-    nodes.get((nodes.len().max(1) - 1) / 2).copied().unwrap_or(0)
+    middle(said.iter().map(|it| it.held.nodes))
 }
 
 #[cfg(test)]
@@ -206,8 +266,9 @@ mod tests {
 
     use super::super::document::tests::{JUDGE, held, verdict};
     use super::*;
-    use crate::mesh::verdicts::{Kind, OfNetwork, Severity};
+    use crate::mesh::verdicts::{Kind, Severity};
     use crate::report::{Method, Network, Protocol, SendError};
+    use crate::verdict::{Figure, Mention};
 
     fn said(verdicts: &[Verdict]) -> Said {
         Said { node: "n".into(), judge: JUDGE, held: held(verdicts.to_vec()) }
@@ -234,8 +295,8 @@ mod tests {
                 found.sort_unstable();
                 assert_eq!(found, ["a->b", "c"]);
                 assert!(agreed.iter().all(|it| it.judges >= Some(2) && it.confidence == Confidence::Certain));
-                let overview = overview(&all, &agreed);
-                assert!(overview.state == State::Cause && overview.headline.ends_with(", and 1 more"));
+                let said = headline(&all, &agreed, &overview(&all));
+                assert!(said.state == State::Cause && said.text.ends_with(", and 1 more"));
             }
         }
     }
@@ -246,7 +307,7 @@ mod tests {
         let others = [
             Verdict { subject: "guilty".into(), ..node.clone() },
             Verdict { kind: Kind::Zone, ..node.clone() },
-            Verdict { network: OfNetwork::Node, ..node.clone() },
+            Verdict { network: Network::Node, ..node.clone() },
             Verdict { protocol: Some(Method::Udp), ..node.clone() },
         ];
         for other in others {
@@ -279,8 +340,11 @@ mod tests {
         let alone = agreed(&[said(&[link.clone(), ended(verdict("node", "d"), 100, 200)])]);
         assert_eq!((subjects(&alone), alone[0].confidence), (vec!["a->b", "d"], Confidence::Likely));
         assert!(!alone[0].unconfirmed && alone[1].unconfirmed);
-        let neither = [said(&[]), said(&[link])];
-        assert_eq!(overview(&neither, &agreed(&neither)).headline, "All well");
+        let text = |all: &[Said]| headline(all, &agreed(all), &overview(all)).text;
+        assert_eq!(text(&[said(&[]), said(from_ref(&link))]), "the judges do not agree on a cause");
+        assert_eq!(text(&[said(&[]), said(&[]), said(from_ref(&link))]), "all well", "one may lie");
+        let others = [said(from_ref(&link)), said(&[verdict("node", "c")]), said(&[])];
+        assert_eq!(text(&others), "a -> b: loss seen, not yet confirmed");
     }
 
     #[test]
@@ -292,7 +356,9 @@ mod tests {
             direction: Direction::In,
             severity: Severity::Critical,
             since_unix_seconds: Some(1),
-            evidence: "a lie".into(),
+            figures: Figures::default().with([(Figure::Probes, 1e9), (Figure::Lost, 1e9), (Figure::Adds, 1.0)]),
+            mentions: vec![(Mention::Error, "a lie".into())],
+            members: vec![vec!["innocent".into()]],
             ..true_one.clone()
         };
         for place in 0..3 {
@@ -300,10 +366,8 @@ mod tests {
             all.insert(place, said(from_ref(&lie)));
             let found = agreed(&all).remove(0);
             assert_eq!((found.direction, found.severity), (Direction::Out, Severity::Warning));
-            assert_eq!(
-                (found.since_unix_seconds, &*found.subject, &*found.evidence),
-                (Some(1_000), "a->b", "a->b loses")
-            );
+            assert_eq!((found.since_unix_seconds, &*found.subject), (Some(1_000), "a->b"));
+            assert_eq!((&found.figures, found.mentions.len(), found.members.concat().len()), (&true_one.figures, 0, 0));
             // It says that the fault is over.
             all[place] = said(&[ended(lie.clone(), 1_000, 1_010)]);
             assert_eq!(agreed(&all)[0].ended_unix_seconds, None);
@@ -348,26 +412,37 @@ mod tests {
 
     #[test]
     fn the_rest_of_the_answer_is_what_two_judges_share() {
-        let with = |missing: &[&str], state: State, not_gathered: usize| {
+        let with = |missing: &[(&str, &str)], losing: Option<(u32, &str)>, not_gathered: usize| {
             let mut said = said(&[]);
-            let missing = missing.iter().map(|node| Missing { node: (*node).into(), error: "refused".into() });
-            said.held.overview.missing = missing.collect();
-            said.held.overview.starved = vec!["s".into()];
-            said.held.overview.headline = format!("{state:?}");
-            (said.held.overview.state, said.held.overview.not_gathered) = (state, not_gathered);
+            let overview = &mut said.held.overview;
+            let missing = missing.iter().map(|(node, error)| Missing { node: (*node).into(), error: (*error).into() });
+            overview.missing = missing.collect();
+            overview.starved = vec!["s".into()];
+            overview.not_gathered = not_gathered;
+            overview.overall.losses = losing.map(|(losing, source)| {
+                let (source, peer, network, method) = (source.into(), "p".into(), Network::Pod, Method::Icmp);
+                let worst = WorstLink { source, peer, network, method, loss_ratio: 0.5, since_unix_seconds: None };
+                Losses { over_ten_minutes: false, losing, links: 90, worst: Some(worst) }
+            });
             said
         };
-        let all =
-            [with(&["a", "b"], State::Well, 0), with(&["c"], State::Losses, 9), with(&["b", "c"], State::Losses, 2)];
-        let found = overview(&all, &[]);
-        let missing: Vec<&str> = found.missing.iter().map(|it| it.node.as_str()).collect();
-        assert_eq!((missing, found.starved, found.not_gathered), (vec!["b", "c"], vec!["s".to_owned()], 2));
-        assert_eq!((found.state, found.headline.as_str(), nodes(&all)), (State::Losses, "Losses", 3));
-        let apart = overview(&all[..2], &[]);
-        assert_eq!((apart.state, apart.headline.as_str()), (State::Losses, "the judges do not agree on a cause"));
+        let all = [
+            with(&[("a", "refused"), ("b", "refused")], None, 0),
+            with(&[("c", "refused")], Some((4, "x")), 9),
+            with(&[("b", "a lie"), ("c", "refused")], Some((7, "x")), 2),
+        ];
+        let found = overview(&all);
+        let missing: Vec<(&str, &str)> = found.missing.iter().map(|it| (it.node.as_str(), it.error.as_str())).collect();
+        assert_eq!(missing, [("b", "its report could not be read"), ("c", "refused")]);
+        assert_eq!((&found.starved, found.not_gathered, nodes(&all)), (&vec!["s".to_owned()], 2, 3));
+        let line = |all: &[Said]| headline(all, &[], &overview(all)).text;
+        assert_eq!(line(&all), "4 of 90 links lose: 50.0 % from x to p; no cause stands out");
+        assert_eq!(line(&all[..2]), "the judges do not agree on a cause");
+        let other = with(&[], Some((7, "y")), 0);
+        assert_eq!(line(&[all[1].clone(), other]), "4 of 90 links lose; no cause stands out", "one names each link");
     }
 
-    fn with_unsent(node: &str, state: State, headline: &str) -> Said {
+    fn with_unsent(node: &str) -> Said {
         let mut said = said(&[]);
         said.held.overview.unsent.unsent = vec![Unsent {
             node: node.into(),
@@ -378,28 +453,28 @@ mod tests {
             peers_probed: 2,
             peer: None,
         }];
-        (said.held.overview.state, said.held.overview.headline) = (state, headline.into());
         said
     }
 
     #[test]
     fn what_two_judges_say_could_not_be_sent_is_not_well_and_one_can_neither_add_nor_hide_it() {
-        let (honest, text) =
-            (with_unsent("a", State::Losses, "h"), "a cannot send ICMP over IPv4 to 2 of 2 peers: no route");
-        for liar in [said(&[]), with_unsent("innocent", State::Losses, "a lie")] {
+        let (honest, text) = (with_unsent("a"), "a cannot send ICMP over IPv4 to 2 of 2 peers: no route");
+        for liar in [said(&[]), with_unsent("innocent")] {
             for place in 0..3 {
                 let mut all = vec![honest.clone(), honest.clone()];
                 all.insert(place, liar.clone());
-                let found = overview(&all, &[]);
-                assert_eq!((found.state, found.unsent.unsent.len()), (State::Losses, 1));
+                let found = overview(&all);
+                assert_eq!((headline(&all, &[], &found).state, found.unsent.unsent.len()), (State::Losses, 1));
                 assert_eq!(found.unsent.unsent[0].node, "a");
                 // Beside a verdict, the line is made of what they agree on.
                 let agent = verdict("agent_unreachable", "b");
-                assert_eq!(overview(&all, from_ref(&agent)).headline, format!("{text}; b is bad"));
+                let line = headline(&all, from_ref(&agent), &found).text;
+                assert!(line.starts_with(&format!("{text}; the agent on b does not answer")), "{line}");
             }
         }
-        let apart = [with_unsent("a", State::Losses, "h"), with_unsent("b", State::Cause, "h")];
-        let found = overview(&apart, &[]);
-        assert_eq!((found.state, found.unsent.unsent.len()), (State::Losses, 0), "they do not agree on it");
+        let apart = [with_unsent("a"), with_unsent("b")];
+        let found = overview(&apart);
+        let state = headline(&apart, &[], &found).state;
+        assert_eq!((state, found.unsent.unsent.len()), (State::Losses, 0), "they do not agree on it");
     }
 }

@@ -99,12 +99,8 @@ impl Suspects {
                     worst = Some((rounds, differs, verdict));
                 }
             }
-            if let Some((ROUNDS.., differs, Verdict { kind, subject, .. })) = worst {
-                let what = match differs {
-                    Differs::Adds => "reports what the two others do not find",
-                    Differs::Lacks => "does not report what the two others find",
-                };
-                suspects.push(verdicts::suspect(&judge.node, &format!("{what}: {} {subject}", kind.label())));
+            if let Some((ROUNDS.., differs, disputed)) = worst {
+                suspects.push(verdicts::suspect(&judge.node, differs == Differs::Adds, &disputed));
             }
         }
         suspects
@@ -196,7 +192,7 @@ mod tests {
     fn judged(suspects: &mut Suspects, round: u64, mut own: Said, others: &[Said]) -> Vec<String> {
         own.held.now_unix_seconds = BEGIN + round * 15;
         let found = suspects.judged(Nanos::from_millis(round * 15_000), &own, others);
-        found.into_iter().map(|it| format!("{}: {}", it.subject, it.evidence)).collect()
+        found.iter().map(|it| format!("{}: {}", it.subject, verdicts::wording::evidence(it))).collect()
     }
 
     /// The evidence of the suspects in each of this many rounds.

@@ -22,10 +22,9 @@
 use std::collections::BTreeMap;
 
 use super::quorum::is_same;
-use crate::exposition::VerdictSeries;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_UNCONFIRMED_PART, MESH_VERDICTS_MAX};
-use crate::mesh::verdicts::{self, Identity, Judged, Kind, Verdict, identity};
-use crate::report::Method;
+use crate::mesh::verdicts::{EXPLAINS_SECONDS, Identity, Judged, Kind, Verdict, identity, is_same_finding};
+use crate::verdict::Figures;
 
 /// Judgements in a row that must lack a verdict before it ends. One is enough if links have come
 /// back.
@@ -52,24 +51,21 @@ pub struct Table {
 
 #[derive(Debug)]
 struct Entry {
-    /// Its ends are in the order of their names. If it has ended, it has neither members nor a
-    /// summary.
+    /// Its ends are in the order of their names. If it has ended, it has no members.
     verdict: Verdict,
     /// Judgements in a row that lacked it.
     lacked: u8,
     /// Its place in the last judgement that had it. The gravest verdict is the first.
     place: usize,
-    /// The sentence with the strongest evidence, and its weight. The last sentence before the end
-    /// is about a minute that was mostly well.
-    strongest: (f64, String),
+    /// The figures with the strongest evidence, and their weight. The last ones before the end are
+    /// of a minute that was mostly well.
+    strongest: (f64, Figures),
 }
 
 impl Entry {
     fn new(verdict: &Verdict, place: usize, since: Option<u64>) -> Self {
-        let (subject, direction) = verdicts::in_order(verdict);
-        let subject = subject.into_owned();
-        let verdict = Verdict { subject, direction, since_unix_seconds: since, judges: None, ..verdict.clone() };
-        let strongest = (verdict.weight, verdict.evidence.clone());
+        let verdict = Verdict { since_unix_seconds: since, judges: None, ..verdict.clone().in_order() };
+        let strongest = (verdict.weight, verdict.figures.clone());
         Self { verdict, lacked: 0, place, strongest }
     }
 
@@ -86,28 +82,21 @@ impl Entry {
     }
 
     fn end(&mut self, unix_seconds: u64) {
-        let Verdict { ended_unix_seconds, members, summary, evidence, .. } = &mut self.verdict;
-        (*ended_unix_seconds, *members, *summary) = (Some(unix_seconds), Vec::new(), String::new());
-        *evidence = std::mem::take(&mut self.strongest.1);
+        let Verdict { ended_unix_seconds, members, figures, .. } = &mut self.verdict;
+        (*ended_unix_seconds, *members) = (Some(unix_seconds), Vec::new());
+        *figures = std::mem::take(&mut self.strongest.1);
     }
 
-    const fn bytes(&self) -> usize {
-        let Verdict { id, subject, evidence, .. } = &self.verdict;
-        size_of::<Self>() + id.len() + subject.len() + evidence.len()
+    fn bytes(&self) -> usize {
+        let Verdict { id, subject, figures, sizes, mentions, example, .. } = &self.verdict;
+        let names = mentions.iter().map(|(_, name)| size_of_val(name) + name.len()).sum::<usize>();
+        let of_example = example.as_ref().map_or(0, |example| example.from.len() + example.to.len());
+        size_of::<Self>() + id.len() + subject.len() + figures.bytes() + size_of_val(&sizes[..]) + names + of_example
     }
 
-    fn series(&self) -> VerdictSeries {
-        let Verdict { id, kind, subject, direction, network, protocol, since_unix_seconds, .. } = &self.verdict;
-        VerdictSeries {
-            id: id.clone(),
-            kind: kind.label(),
-            subject: subject.clone(),
-            direction: direction.label(),
-            network: network.label(),
-            protocol: protocol.map_or("all", Method::label),
-            since_unix_seconds: since_unix_seconds.unwrap_or(0),
-            holds: self.holds(),
-        }
+    /// Returns what is exported of it.
+    fn series(&self) -> Verdict {
+        Verdict { members: Vec::new(), sizes: Vec::new(), mentions: Vec::new(), example: None, ..self.verdict.clone() }
     }
 }
 
@@ -129,7 +118,7 @@ impl Table {
             let holding = self.entries.iter_mut().filter(|entry| entry.holds());
             let count = holding.count();
             let is_of_past = self.is_of_past(verdict) || self.is_rest_of_hole(verdict, found);
-            let known = self.entries.iter_mut().find(|entry| entry.holds() && entry.verdict.is_same_finding(verdict));
+            let known = self.entries.iter_mut().find(|entry| entry.holds() && is_same_finding(&entry.verdict, verdict));
             match known {
                 // Slow and losing links are one finding, and the graver verdict comes first.
                 Some(known) if known.lacked == 0 => {}
@@ -156,7 +145,7 @@ impl Table {
     /// Whether a verdict that is not known is what the recent windows still show of one that has
     /// ended.
     fn is_of_past(&self, verdict: &Verdict) -> bool {
-        let ends = self.entries.iter().filter(|entry| entry.verdict.is_loss);
+        let ends = self.entries.iter().filter(|entry| entry.verdict.is_loss());
         let mut ends = ends.filter_map(|entry| entry.verdict.ended_unix_seconds);
         verdict.calm_since_unix_seconds.is_some_and(|calm| {
             let most = calm.saturating_add(SAME_END_SECONDS);
@@ -170,14 +159,14 @@ impl Table {
         let is_closing = |entry: &Entry| {
             let wide = &entry.verdict;
             let is_wider = wide.kind == Kind::Mtu && entry.holds() && wide.weight > verdict.weight;
-            is_wider && !found.verdicts.iter().any(|verdict| verdict.is_same_finding(wide))
+            is_wider && !found.verdicts.iter().any(|verdict| is_same_finding(verdict, wide))
         };
         verdict.kind == Kind::Mtu && self.entries.iter().any(is_closing)
     }
 
     /// Takes a verdict that is over. It ends here, or still holds if it comes and goes.
     fn over(&mut self, verdict: &Verdict) {
-        let is_it = |entry: &Entry| entry.verdict.is_same_finding(verdict);
+        let is_it = |entry: &Entry| is_same_finding(&entry.verdict, verdict);
         let last_end = self.entries.iter().filter(|entry| is_it(entry)).filter_map(|it| it.verdict.ended_unix_seconds);
         let last_end = last_end.max().unwrap_or(0);
         let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && is_it(entry)) else { return };
@@ -195,7 +184,7 @@ impl Table {
         let Some(ended) = verdict.ended_unix_seconds else { return };
         let is_rest = |entry: &Entry| {
             let end = entry.verdict.ended_unix_seconds;
-            entry.holds() && entry.verdict.is_same_finding(verdict)
+            entry.holds() && is_same_finding(&entry.verdict, verdict)
                 || end.is_some_and(|end| end.abs_diff(ended) <= SAME_END_SECONDS)
         };
         if !self.entries.iter().any(is_rest) {
@@ -282,8 +271,15 @@ impl Table {
         }
     }
 
+    /// Returns the verdicts that ended in the last ten minutes.
+    pub fn just_ended(&self, now_unix_seconds: u64) -> Vec<Verdict> {
+        let is_new = |end: u64| end.saturating_add(EXPLAINS_SECONDS) > now_unix_seconds;
+        let ended = self.entries.iter().map(|entry| &entry.verdict).filter(|it| !it.unconfirmed);
+        ended.filter(|verdict| verdict.ended_unix_seconds.is_some_and(is_new)).cloned().collect()
+    }
+
     /// Returns the series of the verdicts that hold, and of those that have just ended.
-    pub fn series(&self, now_unix_seconds: u64) -> Vec<VerdictSeries> {
+    pub fn series(&self, now_unix_seconds: u64) -> Vec<Verdict> {
         let mut entries: Vec<&Entry> = self.entries.iter().collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.verdict.ended_unix_seconds.unwrap_or(u64::MAX)));
         let is_shown = |entry: &&Entry| {
@@ -294,7 +290,7 @@ impl Table {
         let mut shown: Vec<&Entry> = Vec::new();
         for entry in entries.into_iter().filter(is_shown) {
             // Of a verdict that returns, the last time counts.
-            let is_new = !shown.iter().any(|other| other.verdict.is_same_finding(&entry.verdict));
+            let is_new = !shown.iter().any(|other| is_same_finding(&other.verdict, &entry.verdict));
             if shown.len() < MESH_VERDICTS_MAX && is_new {
                 shown.push(entry);
             }
@@ -325,6 +321,7 @@ mod tests {
     use super::super::document::tests::verdict as of_kind;
     use super::*;
     use crate::mesh::verdicts::Direction;
+    use crate::verdict::Figure;
 
     pub(super) fn verdict(node: usize, since: Option<u64>) -> Verdict {
         Verdict { since_unix_seconds: since, ..of_kind("node", &format!("n{node}")) }
@@ -343,7 +340,12 @@ mod tests {
         let verdicts: Vec<Verdict> = nodes.iter().map(|node| verdict(*node, None)).collect();
         let end = at(rounds.end - 1);
         rounds.for_each(|round| table.judged(&found(&verdicts), at(round)));
-        let mut series: Vec<_> = table.series(end).into_iter().map(|it| (it.subject, it.holds)).collect();
+        let mut series: Vec<_> = table
+            .series(end)
+            .into_iter()
+            .map(|it| (it.holds(), it.subject))
+            .map(|(holds, subject)| (subject, holds))
+            .collect();
         series.sort();
         series
     }
@@ -414,7 +416,7 @@ mod tests {
             table.judged(&over(1, 900, 908 + round), at(round));
             assert_eq!(times(&table), [(Some(900), Some(909))]);
         }
-        assert!(!table.series(at(3))[0].holds);
+        assert!(!table.series(at(3))[0].holds());
         // What is left in the recent windows of the same fault.
         table.judged(&over(2, 900, 911), at(4));
         assert_eq!(times(&table).len(), 1);
@@ -425,7 +427,7 @@ mod tests {
     #[test]
     fn what_the_recent_windows_still_show_of_an_end_does_not_begin() {
         let mut table = Table::default();
-        let lossy = |node, calm| Verdict { is_loss: true, calm_since_unix_seconds: calm, ..verdict(node, Some(900)) };
+        let lossy = |node, calm| Verdict { calm_since_unix_seconds: calm, ..verdict(node, Some(900)) };
         table.judged(&found(&[lossy(1, None)]), at(1));
         let over = |end| Verdict { ended_unix_seconds: Some(end), ..lossy(1, None) };
         table.judged(&Judged { ended: vec![over(at(1))], ..Judged::default() }, at(2));
@@ -484,13 +486,13 @@ mod tests {
         table.judged(&found(&[verdict(1, Some(950))]), at(2));
         table.judged(&found(&[]), at(3));
         table.judged(&found(&[verdict(1, None)]), at(4));
-        assert_eq!(since(&table), 900);
+        assert_eq!(since(&table), Some(900));
         table.judged(&found(&[]), at(5));
         table.judged(&found(&[]), at(6));
-        assert_eq!((since(&table), table.series(at(6))[0].holds), (900, false));
+        assert_eq!((since(&table), table.series(at(6))[0].holds()), (Some(900), false));
         table.judged(&found(&[verdict(1, None)]), at(7));
         let series = table.series(at(7));
-        assert_eq!((series.len(), series[0].since_unix_seconds, series[0].holds), (1, at(7), true));
+        assert_eq!((series.len(), series[0].since_unix_seconds, series[0].holds()), (1, Some(at(7)), true));
         assert_eq!(table.verdicts().len(), 2, "the past has both times");
     }
 
@@ -509,16 +511,16 @@ mod tests {
     }
 
     #[test]
-    fn an_ended_verdict_has_the_sentence_with_the_strongest_evidence() {
+    fn an_ended_verdict_has_the_figures_with_the_strongest_evidence() {
         let mut table = Table::default();
         for (round, weight) in [(1, 9.0), (2, 70.0), (3, 12.0)] {
-            let evidence = format!("weight {weight}");
-            table.judged(&found(&[Verdict { evidence, weight, ..verdict(1, None) }]), at(round));
+            let figures = Figures::default().with([(Figure::Lost, weight)]);
+            table.judged(&found(&[Verdict { figures, weight, ..verdict(1, None) }]), at(round));
         }
-        assert_eq!(table.verdicts()[0].evidence, "weight 12", "what holds has the last one");
+        assert_eq!(table.verdicts()[0].figures.count(Figure::Lost), 12, "what holds has the last one");
         table.judged(&found(&[]), at(4));
         table.judged(&found(&[]), at(5));
-        assert_eq!(table.verdicts()[0].evidence, "weight 70");
+        assert_eq!(table.verdicts()[0].figures.count(Figure::Lost), 70);
     }
 
     #[test]
@@ -527,7 +529,7 @@ mod tests {
         let mut other = verdict(1, None);
         other.direction = Direction::In;
         table.judged(&found(&[verdict(1, None), other]), at(1));
-        assert_eq!(table.series(at(1)).iter().map(|it| it.direction).collect::<Vec<_>>(), ["both"]);
+        assert_eq!(table.series(at(1)).iter().map(|it| it.direction).collect::<Vec<_>>(), [Direction::Both]);
     }
 
     #[test]
@@ -556,7 +558,7 @@ mod tests {
         let (first, begun) = ("n1".to_owned(), Some(at(9) - 100));
         let expected = [(first.clone(), Some(at(18)), false), (first, begun, true), ("n2".to_owned(), begun, false)];
         assert_eq!(found, expected, "a verdict that holds elsewhere is not taken over");
-        assert!(table.verdicts()[1].summary.is_empty() && !table.verdicts()[1].evidence.is_empty());
+        assert!(!table.verdicts()[1].figures.is_empty());
     }
 
     #[test]

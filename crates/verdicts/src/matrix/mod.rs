@@ -153,8 +153,8 @@ impl Matrix {
         }
     }
 
-    /// Begins a row that is read this many seconds after the epoch. If the row before has not ended,
-    /// it has broken off.
+    /// Begins a row that is read this many seconds after the epoch. If the row before has not
+    /// ended, it has broken off.
     pub fn begin_row(&mut self, source: &Source<'_>, seconds: i64) {
         self.break_off();
         let read = i16::try_from(seconds.clamp(i16::MIN.into(), i16::MAX.into())).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Meshes of three protocols: the words of their verdicts, flows, and packets that are too large.
 
 use super::*;
+use crate::wording::title;
 
 const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
@@ -39,7 +40,7 @@ fn what_all_protocols_lose_has_none_and_what_one_loses_has_it() {
     let touches = |from: &str, to: &str| from == "c" || to == "c";
     let all = three(|from, to, _| if touches(from, to) { 50 } else { 0 }, plain).verdicts();
     assert_eq!(named(&all), [(Kind::Node, "c", None)]);
-    assert!(all[0].evidence.ends_with("; by protocol: ICMP 50.0 %, UDP 50.0 %, TCP 50.0 %"), "{}", all[0].evidence);
+    assert!(evidence(&all[0]).ends_with("; by protocol: ICMP 50.0 %, UDP 50.0 %, TCP 50.0 %"), "{}", evidence(&all[0]));
     assert_eq!(serde_json::to_value(&all[0]).expect("JSON")["protocol"], Value::Null);
     let one = |method: &'static str| {
         three(|from, to, protocol| if touches(from, to) && protocol == method { 100 } else { 0 }, plain).verdicts()
@@ -47,7 +48,11 @@ fn what_all_protocols_lose_has_none_and_what_one_loses_has_it() {
     for (method, protocol) in [("icmp", Method::Icmp), ("udp", Method::Udp), ("tcp", Method::Tcp)] {
         let verdicts = one(method);
         assert_eq!(named(&verdicts), [(Kind::Node, "c", Some(protocol))], "{verdicts:?}");
-        assert!(verdicts[0].summary.ends_with(&format!(" ({} only)", protocol.name())), "{}", verdicts[0].summary);
+        assert_eq!(summary(&verdicts[0]), format!("c: {} alone is lost", protocol.name()));
+        assert_eq!(title(&verdicts[0]), format!("node c, pod network, {} only", protocol.name()));
+        // Nothing but probes is sent by ICMP, so no user is affected while the others pass.
+        let severity = if protocol == Method::Icmp { Severity::Warning } else { Severity::Critical };
+        assert_eq!(verdicts[0].severity, severity, "{method}");
     }
     let ids: Vec<String> = [all, one("icmp"), one("udp"), one("tcp")].iter().map(|it| it[0].id.clone()).collect();
     assert!((0..4).all(|place| !ids[..place].contains(&ids[place])), "{ids:?}");
@@ -59,7 +64,7 @@ fn one_protocol_lost_everywhere_may_be_a_rule_of_the_cluster() {
         let verdicts = three(|_, _, protocol| if protocol == method { 100 } else { 0 }, plain).verdicts();
         assert_eq!(named(&verdicts), [(Kind::Mesh, "*", Some(protocol))], "{verdicts:?}");
         let hint = format!("; a NetworkPolicy or a firewall may not let {} through", protocol.name());
-        assert!(verdicts[0].evidence.ends_with(&hint), "{}", verdicts[0].evidence);
+        assert!(evidence(&verdicts[0]).ends_with(&hint), "{}", evidence(&verdicts[0]));
     }
 }
 
@@ -72,11 +77,15 @@ fn two_protocols_that_lose_are_two_verdicts() {
 }
 
 #[test]
-fn a_mesh_of_icmp_alone_names_it_as_ever() {
+fn a_mesh_that_measures_one_protocol_alone_names_none_and_is_as_grave() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if from == "c" || to == "c" { 6 } else { 0 });
     let verdicts = mesh.verdicts();
-    assert_eq!(named(&verdicts), [(Kind::Node, "c", Some(Method::Icmp))]);
-    assert!(!verdicts[0].evidence.contains("by protocol"), "{}", verdicts[0].evidence);
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", None)]);
+    assert_eq!(verdicts[0].severity, Severity::Critical);
+    // So the cause has the same id once the others are measured, too.
+    let all = three(|from, to, _| if from == "c" || to == "c" { 50 } else { 0 }, plain).verdicts();
+    assert_eq!((named(&all), &all[0].id), (named(&verdicts), &verdicts[0].id));
+    assert!(!evidence(&verdicts[0]).contains("by protocol"), "{}", evidence(&verdicts[0]));
 }
 
 /// Nothing tells a fault of UDP from an agent that does not run.
@@ -141,7 +150,7 @@ fn a_node_that_no_handshake_reaches_is_named_though_its_report_is_missing() {
     let verdicts = of_rows(&["a", "b", "d", "e"], both, "");
     assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP), (Kind::Node, "c", UDP)], "{verdicts:?}");
     assert!(verdicts.iter().all(|it| it.confidence == Confidence::Likely), "{verdicts:?}");
-    assert!(verdicts[0].evidence.contains("its agent does not answer either"), "{}", verdicts[0].evidence);
+    assert!(evidence(&verdicts[0]).contains("its agent does not answer either"), "{}", evidence(&verdicts[0]));
     // A rule that drops all TCP: the agent still answers UDP.
     let tcp = |from: &str, to: &str, protocol: &str| if protocol == "tcp" { both(from, to, protocol) } else { 0 };
     let verdicts = of_rows(&["a", "b", "d", "e"], tcp, "");
@@ -179,8 +188,8 @@ fn one_report_alone_says_that_all_links_seem_to_lose() {
         let expected: Vec<_> = [TCP, UDP].into_iter().take(of.len()).map(|it| (Kind::Mesh, "*", it)).collect();
         assert_eq!(named(&verdicts), expected, "{verdicts:?}");
         assert!(verdicts.iter().all(|it| it.confidence == Confidence::Likely), "{verdicts:?}");
-        let (summary, evidence) = (&verdicts[0].summary, &verdicts[0].evidence);
-        assert_eq!(summary, "all links are losing nearly all packets (TCP only), as far as b sees");
+        let (summary, evidence) = (&summary(&verdicts[0]), &evidence(&verdicts[0]));
+        assert_eq!(summary, "all links: TCP alone is lost, as far as b sees");
         let end = "; only the report of b could be read, so it may also be b alone; for this reason 4 reports could not be read";
         assert!(evidence.ends_with(end), "{evidence}");
     }
@@ -224,7 +233,7 @@ fn a_flow_that_loses_is_named_with_its_port_and_its_direction() {
             "1 of 16 flows from a to b, source port 40312{words}; it lost 5 of its last 8 probes, and the other flows of \
              this link do not lose"
         );
-        assert_eq!(verdicts[0].evidence, expected);
+        assert_eq!(evidence(&verdicts[0]), expected);
     }
 }
 
@@ -240,9 +249,9 @@ fn flows_of_many_pairs_are_one_path_and_those_of_one_node_are_the_node() {
     let verdicts = three(lost, |_, _, object| losing(object, 4, "out")).verdicts();
     assert_eq!(named(&verdicts), [(Kind::Paths, "*", None)], "{verdicts:?}");
     assert!(
-        verdicts[0].evidence.starts_with("25.0 % of the flows of 10 pairs of nodes lose, "),
+        evidence(&verdicts[0]).starts_with("25.0 % of the flows of 10 pairs of nodes lose, "),
         "{}",
-        verdicts[0].evidence
+        evidence(&verdicts[0])
     );
     let of_node = |from: &str, to: &str, object: Value| {
         if from == "a" || to == "a" { losing(object, 4, "out") } else { object }
@@ -262,7 +271,7 @@ fn flows_that_may_lose_are_a_path_if_many_links_have_them() {
     let of_all = |decinats| three(|_, _, _| 0, move |_, _, object| suspected(object, decinats)).verdicts();
     let verdicts = of_all(15);
     assert_eq!(named(&verdicts), [(Kind::Paths, "*", None)], "{verdicts:?}");
-    assert!(verdicts[0].evidence.contains("6.2 % of the flows of 10 pairs of nodes"), "{}", verdicts[0].evidence);
+    assert!(evidence(&verdicts[0]).contains("6.2 % of the flows of 10 pairs of nodes"), "{}", evidence(&verdicts[0]));
     // Six pairs are left without the worst node, and ten tenths of a nat are not enough for them.
     assert_eq!(named(&of_all(9)), []);
     let of_one = |from: &str, _: &str, object: Value| if from == "a" { suspected(object, 255) } else { object };
@@ -321,7 +330,7 @@ fn large_packets_that_do_not_pass_are_named_with_their_size() {
     assert_eq!(named(&verdicts), [(Kind::Mtu, "a->b", None), (Kind::Mtu, "d->c", None)]);
     assert_eq!(verdicts[0].confidence, Confidence::Certain);
     assert_eq!(
-        verdicts.iter().map(|verdict| verdict.evidence.as_str()).collect::<Vec<_>>(),
+        verdicts.iter().map(evidence).collect::<Vec<_>>(),
         [
             "packets over 1300 bytes do not pass from a to b; nothing says so: they are dropped in silence",
             "packets over 1400 bytes do not pass from d to c; a hop says that they are too big"
@@ -329,7 +338,7 @@ fn large_packets_that_do_not_pass_are_named_with_their_size() {
     );
     let all = three(|_, _, _| 0, |_, _, object| hole(object, 1_300, "out", "silent")).verdicts();
     assert_eq!(named(&all), [(Kind::Mtu, "*", None)]);
-    assert!(all[0].evidence.contains("on 10 of 10 pairs"), "{}", all[0].evidence);
+    assert!(evidence(&all[0]).contains("on 10 of 10 pairs"), "{}", evidence(&all[0]));
     let of_node =
         |from: &str, _: &str, object: Value| if from == "d" { hole(object, 1_300, "out", "silent") } else { object };
     assert_eq!(named(&three(|_, _, _| 0, of_node).verdicts()), [(Kind::Mtu, "d", None)]);
@@ -359,7 +368,7 @@ fn directed(mesh: &Mesh) -> (String, Direction, String) {
     let verdicts = mesh.verdicts();
     let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert_eq!((verdict.kind, verdict.protocol), (Kind::Link, Some(Method::Udp)));
-    (verdict.subject.clone(), verdict.direction, verdict.evidence.clone())
+    (verdict.subject.clone(), verdict.direction, evidence(verdict))
 }
 
 #[test]
@@ -447,7 +456,7 @@ fn an_end_that_lies_about_what_it_hears_changes_the_figures_of_its_own_links_onl
         let verdicts = mesh.verdicts();
         let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
         assert_eq!((verdict.kind, &*verdict.subject), (Kind::Node, "c"));
-        (verdict.direction, verdict.evidence.clone())
+        (verdict.direction, evidence(verdict))
     };
     let (direction, evidence) = verdict(None);
     assert_eq!(direction, Direction::In);

@@ -18,7 +18,7 @@ fn mesh(nodes: &[&str], objects: impl Fn(&str, &str) -> Vec<Value>) -> Mesh {
 }
 
 fn judged(mesh: &Mesh) -> (State, String) {
-    let Headline { state, text } = judge_whole(&mesh.matrix).headline;
+    let Headline { state, text } = judge_whole(&mesh.matrix).headline();
     (state, text)
 }
 
@@ -123,13 +123,13 @@ fn a_report_says_it_of_its_own_node_and_takes_bounded_room() {
     let found = judge_whole(&lies.matrix);
     assert_eq!((found.unsent.unsent.len(), found.unsent.unsent_not_listed), (10, 0));
     assert!(found.unsent.unsent.iter().all(|it| it.node == "n07" && it.peers <= 4), "{:?}", found.unsent);
-    assert!(found.headline.text.starts_with("n07 cannot send "), "{}", found.headline.text);
+    assert!(found.headline().text.starts_with("n07 cannot send "), "{}", found.headline().text);
     let all = mesh(&names, |_, to| vec![unsent(to, "icmp", "no_route")]);
     let found = judge_whole(&all.matrix);
     assert_eq!((found.unsent.unsent.len(), found.unsent.unsent_not_listed), (UNSENT_MAX, 24));
     let text = "n00 and 15 more nodes cannot send ICMP over IPv4 to 39 of 39 peers: no route; \
                 24 more nodes cannot send all probes";
-    assert_eq!(found.headline.text, text);
+    assert_eq!(found.headline().text, text);
 }
 
 #[test]

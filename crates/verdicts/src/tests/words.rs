@@ -1,0 +1,152 @@
+//! What verdicts, their ends and meshes without one are called.
+
+use super::*;
+use kube_canary_model::verdict::{Example, Figures, Mention};
+
+const NODES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// A mesh of two families that lose as `lost` says, in probes of 60.
+fn dual(lost: impl Fn(&str, &str, bool) -> u32) -> Mesh {
+    NODES.iter().fold(Mesh::new(), |mesh, from| {
+        let of = |to: &str| {
+            let v6 = with(peer(to, lost(from, to, true)), "protocol", json!("icmpv6"));
+            [peer(to, lost(from, to, false)), v6]
+        };
+        let peers: Vec<Value> = NODES.iter().filter(|to| *to != from).flat_map(|to| of(to)).collect();
+        mesh.row(&source(from, 360), &peers)
+    })
+}
+
+#[test]
+fn a_family_that_alone_loses_is_said() {
+    let touches = |from: &str, to: &str| from == "c" || to == "c";
+    let of_v6 = dual(|from, to, over_ipv6| if over_ipv6 && touches(from, to) { 60 } else { 0 }).verdicts();
+    let both = dual(|from, to, _| if touches(from, to) { 60 } else { 0 }).verdicts();
+    let more =
+        dual(|from, to, over_ipv6| if touches(from, to) { 20 + u32::from(over_ipv6) * 20 } else { 0 }).verdicts();
+    let link = |from: &str, to: &str| matches!((from, to), ("b", "a") | ("a", "b"));
+    let of_v4 = dual(|from, to, over_ipv6| if !over_ipv6 && link(from, to) { 30 } else { 0 }).verdicts();
+    let families = [&of_v6, &both, &more, &of_v4].map(|verdicts| (verdicts.len(), verdicts[0].family));
+    assert_eq!(families, [(1, Some(Family::V6)), (1, None), (1, None), (1, Some(Family::V4))]);
+    assert_eq!(summary(&of_v6[0]), "c: IPv6 alone is lost");
+    assert_eq!(wording::title(&of_v6[0]), "node c, pod network, IPv6 only");
+    assert!(evidence(&of_v6[0]).ends_with("; by family: IPv4 0.0 %, IPv6 100.0 %"), "{}", evidence(&of_v6[0]));
+    assert_eq!(summary(&of_v4[0]), "a -> b loses 50 % by IPv4 alone");
+    assert_eq!(
+        (summary(&both[0]).as_str(), of_v6[0].severity),
+        ("c is cut off: it loses all packets", Severity::Critical)
+    );
+    assert_ne!(of_v6[0].id, both[0].id);
+}
+
+fn ended(verdict: Verdict, since: u64, ended: u64) -> Verdict {
+    Verdict { since_unix_seconds: Some(since), ended_unix_seconds: Some(ended), ..verdict }
+}
+
+#[test]
+fn what_ended_verdicts_explain_is_well() {
+    let lossy = |from: &str, to: &str| from == "c" || to == "c";
+    let mesh = |also: bool| {
+        NODES.iter().fold(Mesh::new(), |mesh, from| {
+            let peers = NODES.iter().filter(|to| *to != from).map(|to| {
+                let is_other = also && (*from, *to) == ("a", "b");
+                let lost = if is_other { 80 } else { 40 * u32::from(lossy(from, to)) };
+                with(peer(to, 0), "ten_minutes", json!({"seconds": 600, "sent": 600, "lost": lost}))
+            });
+            mesh.row(&source(from, 180), &peers.collect::<Vec<_>>())
+        })
+    };
+    let node = |subject: &str| Verdict::new(Kind::Node, subject.into(), Network::Pod);
+    let day = EPOCH - EPOCH % 86_400;
+    let past = [ended(node("c"), day + 11_700, day + 11_760)];
+    let line = |mesh: &Mesh, past: &[Verdict]| {
+        let judgement = at_once(judge_in_slices(&mesh.matrix, past));
+        assert_eq!(judgement.found.verdicts, []);
+        let past: Vec<&Verdict> = past.iter().collect();
+        let Headline { state, text } = headline(&[], &past, &judgement.unsent, &judgement.overall);
+        (state, text)
+    };
+    let quiet = mesh(false);
+    let text = "well since 03:16 UTC; c lost packets from 03:15 to 03:16 UTC";
+    assert_eq!(line(&quiet, &past), (State::Well, text.to_owned()));
+    assert_eq!(line(&quiet, &[]).0, State::Losses);
+    assert_eq!(line(&quiet, &[ended(node("d"), day, day + 60)]).0, State::Losses, "of another node");
+    let other = line(&mesh(true), &past);
+    assert!(other.0 == State::Losses && other.1.ends_with(": 13.3 % from a to b; no cause stands out"), "{other:?}");
+}
+
+#[test]
+fn the_gravest_verdict_comes_first_and_agents_last() {
+    let of = |kind: Kind, subject: &str, severity: Severity| {
+        let figures = Figures::default().with([(Figure::Probes, 10.0), (Figure::Lost, 10.0)]);
+        Verdict { severity, figures, ..Verdict::new(kind, subject.into(), Network::Pod) }
+    };
+    let agent = of(Kind::AgentUnreachable, "x", Severity::Info);
+    let link = of(Kind::Link, "a->b", Severity::Warning);
+    let zone = of(Kind::Zone, "z", Severity::Critical);
+    let said = |verdicts: &[Verdict]| headline(verdicts, &[], &UnsentProbes::default(), &Overall::default()).text;
+    for verdicts in [[agent.clone(), link.clone(), zone.clone()], [zone.clone(), agent.clone(), link.clone()]] {
+        assert_eq!(said(&verdicts), "zone z is cut off from all other zones, and 2 more");
+    }
+    assert_eq!(said(&[agent, link.clone()]), "a -> b loses all its packets, and 1 more");
+    assert_eq!(unconfirmed(&link).text, "a -> b: loss seen, not yet confirmed");
+    assert_eq!(unconfirmed(&link).state, State::Losses);
+}
+
+/// Sentences and sizes of verdicts that no mesh of the other tests has.
+#[test]
+fn headlines_are_plain_and_have_sizes() {
+    let of = |kind: Kind, subject: &str, figures: &[(Figure, f64)]| {
+        let mut all = Figures::default();
+        for (figure, value) in figures {
+            all.set(*figure, *value);
+        }
+        Verdict { figures: all, ..Verdict::new(kind, subject.into(), Network::Pod) }
+    };
+    let lost =
+        |part: f64| [(Figure::Probes, 100.0), (Figure::Lost, part), (Figure::Pairs, 66.0), (Figure::PairsHit, 12.0)];
+    let to = |part: f64| [(Figure::ProbesTo, 100.0), (Figure::LostTo, part), (Figure::AgentIsSilent, 1.0)];
+    let there = [(Figure::ProbesThere, 100.0), (Figure::LostThere, 20.0)];
+    let sent = [(Figure::CountedBack, 100.0), (Figure::MissedBack, 20.0)];
+    let udp = |verdict: Verdict| Verdict { protocol: Some(Method::Udp), ..verdict };
+    let example = Some(Example { losing: 4, probed: 16, ..Example::default() });
+    for (verdict, expected) in [
+        (of(Kind::Node, "node3", &to(100.0)), "node3 is down: nobody reaches it"),
+        (of(Kind::Node, "node3", &to(50.0)), "node3 loses 50 % of its packets"),
+        (Verdict { direction: Direction::Out, ..of(Kind::Node, "node4", &sent) }, "node4 loses 20 % of what it sends"),
+        (of(Kind::ZonePair, "zone-1->zone-2", &lost(95.0)), "zone-1 and zone-2 cannot reach each other"),
+        (of(Kind::ZonePair, "a->b", &lost(20.0)), "zone a and zone b lose 20 % between them"),
+        (
+            udp(of(Kind::Link, "node2->node5", &[(Figure::ProbesThere, 9.0), (Figure::LostThere, 9.0)])),
+            "node2 -> node5: UDP alone is lost",
+        ),
+        (of(Kind::Link, "a->b", &there), "a -> b loses 20 % of its packets"),
+        (Verdict { direction: Direction::In, ..of(Kind::Link, "a->b", &there) }, "b -> a loses 20 % of its packets"),
+        (of(Kind::Paths, "*", &lost(50.0)), "one of several parallel paths loses 50 %: 12 of 66 links"),
+        (of(Kind::Mesh, "*", &lost(99.5)), "all links lose nearly all packets"),
+        (udp(of(Kind::Mesh, "*", &lost(99.5))), "all links: UDP alone is lost"),
+        (udp(of(Kind::Mesh, "*", &lost(2.0))), "all links lose 2 % by UDP alone"),
+        (of(Kind::Mesh, "*", &lost(0.4)), "all links lose 0.4 % alike"),
+        (of(Kind::Zone, "z", &[(Figure::InsideProbes, 10.0), (Figure::InsideLost, 1.0)]), "zone z loses 10 % inside"),
+        (Verdict { example, ..of(Kind::Flow, "a->b", &[]) }, "4 of 16 flows a -> b lose"),
+        (of(Kind::Flow, "a->b", &[]), "some flows a -> b lose"),
+        (
+            of(Kind::Mtu, "*", &[(Figure::PassesBytes, 1_400.0), (Figure::Pairs, 6.0), (Figure::PairsHit, 5.0)]),
+            "packets over 1400 bytes do not pass on 5 of 6 links",
+        ),
+        (
+            Verdict { sizes: vec![6, 6], ..of(Kind::Partition, "a|g", &lost(100.0)) },
+            "the mesh is split: 6 | 6 nodes do not reach each other",
+        ),
+    ] {
+        assert_eq!(summary(&verdict), expected);
+    }
+    let suspect = suspect("j", true, &of(Kind::Node, "n3", &[]));
+    let said = "as a judge it reports what the two others do not find: node n3";
+    assert_eq!(evidence(&suspect), said);
+    let alone = Verdict { mentions: Vec::new(), ..suspect.clone() };
+    assert_eq!(
+        (evidence(&alone).as_str(), suspect.mentioned(Mention::Disputed)),
+        (&said[..said.len() - 9], Some("node n3"))
+    );
+}

@@ -1,0 +1,479 @@
+//! Makes sentences of a verdict: its title, one line that sums it up, and the evidence with its
+//! figures. The program that shows a verdict words it, so that the words of one program never reach
+//! the readers of another.
+
+mod summary;
+
+pub use summary::summary;
+
+use std::fmt::Write as _;
+
+use kube_canary_model::method::{Family, Method};
+use kube_canary_model::report::{Network, Way};
+use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
+use serde::{Serialize, Serializer};
+
+/// From this loss of all links on, a rule of the cluster may be the cause of what UDP or TCP alone
+/// loses. After twelve seconds of a minute, a rule has dropped so much.
+const RULE: f64 = 0.2;
+
+/// A verdict with its sentences, as readers get it.
+#[derive(Serialize)]
+struct Worded<'a> {
+    #[serde(flatten)]
+    verdict: &'a Verdict,
+    /// The finding and its place.
+    title: String,
+    /// The finding with its size in a few plain words.
+    summary: String,
+    /// One sentence with the figures.
+    evidence: String,
+}
+
+/// Writes verdicts with their sentences, for readers.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn worded<S: Serializer>(verdicts: &[Verdict], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(verdicts.iter().map(|verdict| Worded {
+        verdict,
+        title: title(verdict),
+        summary: summary(verdict),
+        evidence: evidence(verdict),
+    }))
+}
+
+/// Returns a share with a decimal, as evidence has it.
+pub fn percent(rate: f64) -> String {
+    if rate > 0.0 && rate < 0.000_5 { "less than 0.1 %".into() } else { format!("{:.1} %", rate * 100.0) }
+}
+
+fn time(seconds: f64) -> String {
+    match seconds * 1e6 {
+        us if us < 1_000.0 => format!("{us:.0} µs"),
+        us if us < 100_000.0 => format!("{:.1} ms", us / 1e3),
+        us => format!("{:.0} ms", us / 1e3),
+    }
+}
+
+/// Returns the network for headlines; empty for the pods' network, which is the default.
+pub const fn where_to(network: Network) -> &'static str {
+    if matches!(network, Network::Node) { " (node network)" } else { "" }
+}
+
+/// Returns what a verdict is about alone: a protocol, a family, or both. `None` if about all.
+fn alone(verdict: &Verdict) -> Option<String> {
+    match (verdict.protocol.map(Method::name), verdict.family.map(Family::name)) {
+        (None, None) => None,
+        (Some(protocol), Some(family)) => Some(format!("{protocol} over {family}")),
+        (protocol, family) => protocol.or(family).map(str::to_owned),
+    }
+}
+
+/// The figures of a verdict, for short.
+struct Of<'a>(&'a Verdict);
+
+impl Of<'_> {
+    fn count(&self, figure: Figure) -> u64 {
+        self.0.figures.count(figure)
+    }
+
+    fn has(&self, figure: Figure) -> bool {
+        self.0.figures.has(figure)
+    }
+
+    fn value(&self, figure: Figure) -> f64 {
+        self.0.figures.get(figure).unwrap_or(0.0)
+    }
+
+    fn ratio(&self, part: Figure, whole: Figure) -> f64 {
+        self.0.figures.ratio(part, whole).unwrap_or(0.0)
+    }
+
+    /// The loss of what the verdict is about: of its family alone, if it is about one.
+    fn loss(&self) -> f64 {
+        match self.0.family {
+            Some(Family::V4) => self.ratio(Figure::Ipv4Lost, Figure::Ipv4Probes),
+            Some(Family::V6) => self.ratio(Figure::Ipv6Lost, Figure::Ipv6Probes),
+            None => self.0.loss_ratio().unwrap_or(0.0),
+        }
+    }
+
+    /// `ROUND-TRIP TIME (median)`, or that of what it is compared with.
+    fn times(&self) -> [String; 2] {
+        [Figure::RttSeconds, Figure::UsualRttSeconds].map(|figure| time(self.value(figure)))
+    }
+
+    /// Returns what was counted in one direction.
+    fn counted(&self, [counted, missed]: [Figure; 2], whose: &str) -> String {
+        let unit = if self.has(Figure::CountedByUdp) { "UDP packets" } else { "requests" };
+        format!("{} of {} {unit} {whose}", self.count(missed), self.count(counted))
+    }
+
+    fn counted_there(&self, whose: &str) -> String {
+        self.counted([Figure::CountedThere, Figure::MissedThere], whose)
+    }
+
+    fn counted_back(&self, whose: &str) -> String {
+        self.counted([Figure::CountedBack, Figure::MissedBack], whose)
+    }
+
+    /// The text about the pods' network, if it loses for the same reason.
+    fn pods(&self) -> String {
+        let ratio = self.0.figures.ratio(Figure::PodLost, Figure::PodProbes);
+        ratio.map(|ratio| format!("; so does the pod network, {}", percent(ratio))).unwrap_or_default()
+    }
+
+    /// The reason for a missing report in brackets, if it is known.
+    fn error(&self) -> String {
+        self.0.mentioned(Mention::Error).filter(|it| !it.is_empty()).map(|it| format!(" ({it})")).unwrap_or_default()
+    }
+}
+
+/// Returns the finding and its place, as a title.
+pub fn title(verdict: &Verdict) -> String {
+    let verdict = &verdict.clone().in_direction();
+    let subject = &verdict.subject;
+    let mut network = format!("{} network", verdict.network.label());
+    if let Some(alone) = alone(verdict) {
+        let _ = write!(network, ", {alone} only");
+    }
+    let direction = |out: &str, inbound: &str| match verdict.direction {
+        Direction::Out => format!(", {out}"),
+        Direction::In => format!(", {inbound}"),
+        Direction::Both => String::new(),
+    };
+    let that_way = || direction("that way", "the way back");
+    match verdict.kind {
+        Kind::Node => format!("node {subject}{}, {network}", direction("what it sends", "what is sent to it")),
+        Kind::Link => format!("link {subject}{}, {network}", that_way()),
+        Kind::Flow => format!("some flows of link {subject}{}, {network}", that_way()),
+        Kind::Mtu if subject == "*" => format!("large packets on most links, {network}"),
+        Kind::Mtu => format!("large packets of {subject}{}, {network}", that_way()),
+        Kind::Mesh => format!("all links, {network}"),
+        Kind::Partition => format!("partition {subject}, {network}"),
+        Kind::Paths => format!("one of several parallel paths, {network}"),
+        Kind::Zone => format!("zone {subject}, {network}"),
+        Kind::Domain => format!("domain {subject}, {network}"),
+        Kind::ZonePair => format!("zones {subject}{}, {network}", that_way()),
+        Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
+        Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),
+        Kind::AgentSuspect => format!("agent on {subject}: does not judge as the two other judges do"),
+    }
+}
+
+/// Returns one sentence with the figures.
+pub fn evidence(verdict: &Verdict) -> String {
+    let verdict = &verdict.clone().in_direction();
+    let mut text = match verdict.kind {
+        Kind::AgentStarved => {
+            format!("its agent lags, and what it measured is discounted: {}", symptoms(verdict))
+        }
+        Kind::AgentUnreachable => format!("its report is missing{}; {}", Of(verdict).error(), reached(verdict)),
+        Kind::AgentSuspect => disputed(verdict),
+        Kind::Mtu => of_holes(verdict),
+        Kind::Flow => format!(
+            "{}; it lost {} of its last {} probes, and the other flows of this link do not lose",
+            of_flows_of_link(verdict),
+            Of(verdict).count(Figure::Lost),
+            Of(verdict).count(Figure::Probes)
+        ),
+        _ if !verdict.is_loss() => of_slow(verdict),
+        _ if Of(verdict).has(Figure::FlowRatio) => of_flows(verdict),
+        Kind::Node => of_node(verdict),
+        Kind::Link => of_link(verdict),
+        _ => of_wide(verdict),
+    };
+    by_protocol(&mut text, verdict);
+    by_family(&mut text, verdict);
+    let of = Of(verdict);
+    if of.has(Figure::MembersNotListed) {
+        let _ = write!(text, "; {} members are not listed", of.count(Figure::MembersNotListed));
+    }
+    if let Some(only) = verdict.mentioned(Mention::OnlyReport) {
+        let _ = write!(text, "; only the report of {only} could be read, so it may also be {only} alone");
+    }
+    match of.count(Figure::UnreadReports) {
+        0 => {}
+        1 => text += "; for this reason 1 report could not be read",
+        reports => {
+            let _ = write!(text, "; for this reason {reports} reports could not be read");
+        }
+    }
+    text
+}
+
+fn by_protocol(text: &mut String, verdict: &Verdict) {
+    let measured = [
+        (Method::Icmp, Figure::IcmpLost, Figure::IcmpProbes),
+        (Method::Udp, Figure::UdpLost, Figure::UdpProbes),
+        (Method::Tcp, Figure::TcpLost, Figure::TcpProbes),
+    ];
+    let rate = |lost: Figure, probes: Figure| verdict.figures.ratio(lost, probes);
+    let rates: Vec<String> = measured
+        .into_iter()
+        .filter_map(|(method, lost, probes)| Some(format!("{} {}", method.name(), percent(rate(lost, probes)?))))
+        .collect();
+    if rates.is_empty() {
+        return;
+    }
+    let _ = write!(text, "; by protocol: {}", rates.join(", "));
+    let own = measured.into_iter().find(|(method, ..)| verdict.protocol == Some(*method));
+    let own_rate = own.and_then(|(_, lost, probes)| rate(lost, probes)).unwrap_or(0.0);
+    if let Some((method @ (Method::Udp | Method::Tcp), ..)) = own
+        && verdict.kind == Kind::Mesh
+        && own_rate >= RULE
+    {
+        let _ = write!(text, "; a NetworkPolicy or a firewall may not let {} through", method.name());
+    }
+}
+
+fn by_family(text: &mut String, verdict: &Verdict) {
+    let rate = |lost: Figure, probes: Figure| verdict.figures.ratio(lost, probes);
+    let rates = [rate(Figure::Ipv4Lost, Figure::Ipv4Probes), rate(Figure::Ipv6Lost, Figure::Ipv6Probes)];
+    if let ([Some(v4), Some(v6)], Some(_)) = (rates, verdict.family) {
+        let _ = write!(text, "; by family: IPv4 {}, IPv6 {}", percent(v4), percent(v6));
+    }
+}
+
+fn of_node(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let (sources, targets) = (of.count(Figure::Sources), of.count(Figure::Targets));
+    let mut text = String::new();
+    if sources > 0 {
+        let rate = percent(of.ratio(Figure::LostTo, Figure::ProbesTo));
+        let hit = of.count(Figure::SourcesHit);
+        let _ = write!(text, "loses {rate} of the probes from {hit} of {sources} sources");
+    }
+    if targets > 0 {
+        let rate = percent(of.ratio(Figure::LostBy, Figure::ProbesBy));
+        let lead = if sources > 0 { ", and " } else { "loses " };
+        let hit = of.count(Figure::TargetsHit);
+        let _ = write!(text, "{lead}{rate} of its own to {hit} of {targets} nodes");
+    }
+    if of.has(Figure::AgentIsSilent) {
+        let _ = write!(text, "; its agent does not answer either{}", of.error());
+    }
+    text += &of.pods();
+    if verdict.direction != Direction::Both {
+        let _ = write!(text, "; {} were lost, and {}", of.counted_there("to it"), of.counted_back("from it"));
+    }
+    text
+}
+
+fn of_link(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let (a, b) = verdict.ends().unwrap_or((&verdict.subject, ""));
+    let side = |from: &str, to: &str, probes: Figure, lost: Figure| match of.count(probes) {
+        0 => format!("{from} to {to} is not measured"),
+        probes => format!("{} of {probes} from {from} to {to}", of.count(lost)),
+    };
+    let mut text = format!(
+        "loses {} of the round trips: {}, {}",
+        percent(verdict.loss_ratio().unwrap_or(0.0)),
+        side(a, b, Figure::ProbesThere, Figure::LostThere),
+        side(b, a, Figure::ProbesBack, Figure::LostBack)
+    );
+    if of.has(Figure::ReportedByFirst) {
+        let _ = write!(text, "; only {a} reports the loss, and what {b} reports excludes it");
+    }
+    text += &of.pods();
+    if verdict.direction != Direction::Both {
+        let [from_a, from_b] = [a, b].map(|node| format!("from {node}"));
+        let _ = write!(text, "; {} were lost, and {}", of.counted_there(&from_a), of.counted_back(&from_b));
+    }
+    for (node, alone) in [(a, Figure::FirstIsAlone), (b, Figure::SecondIsAlone)] {
+        if of.has(alone) {
+            let _ = write!(text, "; no other collected report names {node}: the cause may be {node}");
+        }
+    }
+    text
+}
+
+fn of_wide(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let (pairs, hit) = (of.count(Figure::Pairs), of.count(Figure::PairsHit));
+    let rate = percent(verdict.loss_ratio().unwrap_or(0.0));
+    let subject = &verdict.subject;
+    let text = match verdict.kind {
+        Kind::Mesh => format!(
+            "{rate} of the probes are lost on links that no other cause explains, and {hit} of {pairs} pairs of nodes \
+             lose: no node, zone or link stands out"
+        ),
+        Kind::Paths => format!(
+            "{hit} of {pairs} pairs of nodes lose, {rate} of the probes of those that do, and they are spread over nodes \
+             and zones as one of several parallel paths is"
+        ),
+        Kind::Partition => {
+            let sizes: Vec<String> = verdict.sizes.iter().map(ToString::to_string).collect();
+            format!(
+                "{rate} of the probes between groups of {} nodes are lost, on {hit} of {pairs} pairs; the groups begin \
+                 with {}",
+                sizes.join(" and "),
+                subject.replace('|', " and ")
+            )
+        }
+        Kind::ZonePair => {
+            let (a, b) = verdict.ends().unwrap_or((subject, ""));
+            let elsewhere = percent(of.value(Figure::ElsewhereRatio));
+            format!(
+                "{rate} of the probes between zones {a} and {b} are lost, on {hit} of {pairs} pairs of nodes; elsewhere \
+                 {elsewhere}"
+            )
+        }
+        _ => of_part(verdict),
+    };
+    text + &of.pods()
+}
+
+/// The sentence over a zone or domain: its links to the others, those inside, or both.
+fn of_part(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let (noun, others) = if verdict.kind == Kind::Zone { ("zone", "others") } else { ("domain", "other nodes") };
+    let subject = &verdict.subject;
+    let clause = |between: &str, [probes, lost, pairs, hit]: [Figure; 4]| {
+        format!(
+            "{} of the probes {between} are lost, on {} of {} pairs of nodes",
+            percent(of.ratio(lost, probes)),
+            of.count(hit),
+            of.count(pairs)
+        )
+    };
+    let mut clauses = Vec::new();
+    if of.has(Figure::Probes) {
+        let within = if of.has(Figure::WithInside) { ", and within it," } else { "" };
+        clauses.push(clause(
+            &format!("between {noun} {subject} and all {others}{within}"),
+            [Figure::Probes, Figure::Lost, Figure::Pairs, Figure::PairsHit],
+        ));
+    }
+    if of.has(Figure::InsideProbes) {
+        clauses.push(clause(
+            &format!("within {noun} {subject}"),
+            [Figure::InsideProbes, Figure::InsideLost, Figure::InsidePairs, Figure::InsidePairsHit],
+        ));
+    }
+    clauses.push(format!("elsewhere {}", percent(of.value(Figure::ElsewhereRatio))));
+    clauses.join("; ")
+}
+
+fn of_slow(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let ([own, usual], hit, all) = (of.times(), of.count(Figure::PairsHit), of.count(Figure::Pairs));
+    let detour = verdict.mentioned(Mention::By).map(|by| format!("by way of zone {by} they would take {usual}"));
+    match (verdict.kind, detour) {
+        (Kind::Node, _) => {
+            format!("round trips of {own} (median) to {hit} of {all} nodes; usual between such zones are {usual}")
+        }
+        (Kind::Link, Some(detour)) => format!("round trips of {own} (median); {detour}"),
+        (Kind::Link, None) => format!("round trips of {own} (median); usual between such zones are {usual}"),
+        (Kind::Mesh, _) => format!(
+            "round trips of {own} (median); on {hit} of {all} pairs of nodes they take at least {:.0} times as long as \
+             in the quickest minute of the last hour: no node, zone or link stands out",
+            of.value(Figure::RttSeconds) / of.value(Figure::UsualRttSeconds).max(1e-6)
+        ),
+        (_, detour) => {
+            let detour = detour.unwrap_or_else(|| format!("by way of another zone they would take {usual}"));
+            format!("round trips of {own} (median of {hit} pairs of nodes); {detour}")
+        }
+    }
+}
+
+fn of_flow(example: &Example) -> String {
+    let way = match example.way {
+        Way::Out => ", on the way out",
+        Way::In => ", on the way back",
+        Way::Unknown => "",
+    };
+    let Example { from, to, source_port, losing, probed, .. } = example;
+    format!("{losing} of {probed} flows from {from} to {to}, source port {source_port}{way}")
+}
+
+/// What losing flows of one link there are. Judges may know different ones.
+fn of_flows_of_link(verdict: &Verdict) -> String {
+    let share = percent(Of(verdict).value(Figure::FlowRatio));
+    verdict.example.as_ref().map_or_else(|| format!("{share} of its flows lose"), of_flow)
+}
+
+fn of_flows(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let example = verdict.example.as_ref().map(|it| format!("; for example {}", of_flow(it))).unwrap_or_default();
+    format!(
+        "{} of the flows of {} pairs of nodes lose, and their other flows do not, as on one of several parallel \
+         paths{example}",
+        percent(of.value(Figure::FlowRatio)),
+        of.count(Figure::PairsHit)
+    )
+}
+
+fn of_holes(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let said = if of.has(Figure::SaysTooBig) {
+        "a hop says that they are too big"
+    } else if of.has(Figure::SaysNothing) {
+        "nothing says so: they are dropped in silence"
+    } else {
+        "what the network says of them is not known"
+    };
+    let bytes = of.count(Figure::PassesBytes);
+    let example = verdict.example.as_ref().map(|it| (it.from.as_str(), it.to.as_str()));
+    let from_to = verdict.ends().or(example).map(|(from, to)| format!(" from {from} to {to}")).unwrap_or_default();
+    let (hit, all) = (of.count(Figure::PairsHit), of.count(Figure::Pairs));
+    let so_on = match (all, from_to.is_empty()) {
+        (0, _) => String::new(),
+        (_, true) => format!(" on {hit} of {all} pairs of nodes"),
+        _ => format!(", and so on {hit} of {all} pairs of nodes"),
+    };
+    format!("packets over {bytes} bytes do not pass{from_to}{so_on}; {said}")
+}
+
+/// Returns in words what an agent lacks.
+pub fn symptoms(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let mut symptoms: Vec<String> = Vec::new();
+    if of.has(Figure::SendLagSeconds) {
+        let ms = of.value(Figure::SendLagSeconds) * 1e3;
+        symptoms.push(format!("it sends {ms:.0} ms late (99th percentile)"));
+    }
+    if of.has(Figure::ReadDelaySeconds) {
+        let ms = of.value(Figure::ReadDelaySeconds) * 1e3;
+        symptoms.push(format!("it reads replies {ms:.0} ms late (99th percentile)"));
+    }
+    if of.has(Figure::RunDelaySeconds) {
+        let (delay, seconds) = (of.value(Figure::RunDelaySeconds), of.value(Figure::OfSeconds));
+        symptoms.push(format!("it waited {delay:.1} s of {seconds:.0} s for a CPU"));
+    }
+    if of.has(Figure::ProbesSkipped) {
+        let (skipped, all) = (of.count(Figure::ProbesSkipped), of.count(Figure::OfProbes));
+        symptoms.push(format!("it skipped {skipped} probes of {all}"));
+    }
+    if of.has(Figure::PacketsDropped) {
+        symptoms.push(format!("its socket dropped {} packets unread", of.count(Figure::PacketsDropped)));
+    }
+    symptoms.join(", ")
+}
+
+/// Returns what is known of a node whose agent does not answer.
+fn reached(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let (probes, lost) = (of.count(Figure::ProbesTo), of.count(Figure::LostTo));
+    match (probes, probes.saturating_sub(lost)) {
+        (0, _) => "nothing is measured of its node".to_owned(),
+        (probes, 0) => format!("its node answered none of {probes} probes"),
+        (probes, answered) => format!(
+            "its node answers {} of the probes of {} sources",
+            percent(answered as f64 / probes as f64),
+            of.count(Figure::Sources)
+        ),
+    }
+}
+
+fn disputed(verdict: &Verdict) -> String {
+    let finds = if Of(verdict).has(Figure::Adds) {
+        "as a judge it reports what the two others do not find"
+    } else {
+        "as a judge it does not report what the two others find"
+    };
+    let what = verdict.mentioned(Mention::Disputed).map(|what| format!(": {what}")).unwrap_or_default();
+    format!("{finds}{what}")
+}
