@@ -26,7 +26,7 @@ use crate::fleet::ask::{self, Answer, AskError, Targets, foreign};
 use crate::http::client::GetError;
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
 use crate::mesh::JUDGES;
-use crate::mesh::verdicts::{State, Unsent, UnsentProbes, Verdict};
+use crate::mesh::verdicts::{Overall, State, Unsent, UnsentProbes, Verdict};
 use crate::report::{Missing, at_most};
 
 const PATH: &str = "/api/v1/verdicts";
@@ -94,6 +94,8 @@ pub struct Agreed {
     pub traces: Vec<OfVerdict>,
     /// Probes that could not be sent.
     pub unsent: UnsentProbes,
+    /// What else is known of the mesh as a whole.
+    pub overall: Overall,
     /// Nodes whose report is missing.
     pub missing: Vec<Missing>,
     /// Agents that were asked before one has answered.
@@ -116,6 +118,8 @@ struct Document {
     state: State,
     #[serde(flatten)]
     unsent: UnsentProbes,
+    #[serde(default)]
+    overall: Overall,
     #[serde(deserialize_with = "at_most::<_, VERDICTS_MAX, _>")]
     verdicts: Vec<Verdict>,
 }
@@ -198,9 +202,10 @@ impl Agreed {
 
 impl Document {
     fn agreed(self, unanswered: Vec<Unanswered>) -> Agreed {
-        let Self { judges, nodes, missing, missing_not_listed, not_gathered, headline, state, mut unsent, verdicts } =
-            self;
+        let Self { judges, nodes, missing, missing_not_listed, not_gathered, headline, state, .. } = self;
+        let Self { mut unsent, overall, verdicts, .. } = self;
         unsent.unsent.retain(Unsent::is_bounded);
+        let overall = if overall.is_bounded() { overall } else { Overall::default() };
         let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
         Agreed {
             judged: Judged { judges, age_seconds, nodes, missing_not_listed, not_gathered, tracing: None },
@@ -209,6 +214,7 @@ impl Document {
             verdicts: verdicts.into_iter().filter(Verdict::holds).collect(),
             traces: Vec::new(),
             unsent,
+            overall,
             missing,
             unanswered,
         }

@@ -11,7 +11,7 @@ use super::traces::{OfVerdict, Traced};
 use crate::discovery::dns::ResolveError;
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::Presence;
-use crate::mesh::verdicts::{self, Confidence, Judgement, Kind, State, UnsentProbes, Verdict, wording};
+use crate::mesh::verdicts::{self, Confidence, Judgement, Kind, Overall, State, UnsentProbes, Verdict, wording};
 use crate::report::{Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
@@ -32,6 +32,8 @@ pub struct Examination {
     /// Probes that could not be sent.
     #[serde(flatten)]
     unsent: UnsentProbes,
+    /// What else is known of the mesh as a whole.
+    overall: Overall,
     /// Nodes whose report is missing or incomplete.
     pub missing: Vec<Missing>,
     /// Agents that were asked and gave no valid answer.
@@ -132,16 +134,17 @@ impl Examination {
     /// Returns what the judges agree on. Agents that were asked before one has answered are not
     /// needed: a node whose agent is silent is known to the judges.
     pub fn agreed(agreed: Agreed) -> Self {
-        let Agreed { judged, headline, state, verdicts, traces, unsent, missing, unanswered } = agreed;
+        let Agreed { judged, headline, state, verdicts, traces, unsent, overall, missing, unanswered } = agreed;
         let (unread, extent) = (Vec::new(), Extent::Judges(judged));
-        Self { headline, state, verdicts, traces, unsent, missing, unanswered, unread, extent }.with_true_headline()
+        Self { headline, state, verdicts, traces, unsent, overall, missing, unanswered, unread, extent }
+            .with_true_headline()
     }
 
     /// Judges everything that was read.
     pub fn judged(reading: Reading) -> Self {
         let (matrix, missing, rows, facts) = reading.finish();
         let judgement = verdicts::judge_whole(&matrix);
-        let (headline, Judgement { found, unsent, .. }) = (judgement.headline(), judgement);
+        let (headline, Judgement { found, unsent, overall, .. }) = (judgement.headline(), judgement);
         let verdicts = found.verdicts;
         let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
         let not_kept = matrix.not_kept();
@@ -156,6 +159,7 @@ impl Examination {
             traces: facts.traces.of(&verdicts),
             verdicts,
             unsent,
+            overall,
             missing,
             unanswered: Vec::new(),
             unread: Vec::new(),
@@ -315,6 +319,10 @@ impl Examination {
             for traced in self.traces_of(verdict) {
                 let _ = writeln!(text, "    {traced}");
             }
+            if let Some(command) = wording::next_command(verdict) {
+                let _ = writeln!(text, "    next: {command}");
+            }
+            let _ = writeln!(text, "    runbook: {}", wording::runbook(verdict));
         }
         for (place, unsent) in self.unsent.unsent.iter().enumerate() {
             let head = if place == 0 { "\nNot sent, so not measured:\n" } else { "" };
@@ -322,6 +330,9 @@ impl Examination {
         }
         if self.unsent.unsent_not_listed > 0 {
             let _ = writeln!(text, "    and of {}", count(self.unsent.unsent_not_listed, "more node"));
+        }
+        if let Some(note) = wording::note(&self.overall) {
+            let _ = writeln!(text, "\nNo fault: {}", printable(&note));
         }
         // The others are in a verdict, together with what else is known of them.
         for (place, Missing { node, error }) in self.without_verdict().enumerate() {

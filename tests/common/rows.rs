@@ -124,7 +124,7 @@ pub fn judge(rows: &[Value], missing: &[Value]) -> Value {
         matrix.missing(it["node"].as_str().expect("a node"), it["error"].as_str().expect("a reason"));
     }
     matrix.finish();
-    serde_json::to_value(verdicts::judge(&matrix)).expect("verdicts are JSON")
+    verdicts::wording::worded(&verdicts::judge(&matrix), serde_json::value::Serializer).expect("verdicts are JSON")
 }
 
 fn all_in(verdicts: &Value) -> BTreeSet<Finding> {

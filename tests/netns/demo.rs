@@ -75,7 +75,7 @@ fn is_named(nodes: &str, fault: &str, node: &str, direction: &str) {
         if named.iter().all(|(field, value)| first[field] == *value) { Ok(()) } else { Err(found.to_string()) }
     });
     // The demo judges the same reports a little later.
-    let line = format!("Verdict: {node} is losing packets");
+    let line = format!("Verdict: {node} loses ");
     until_within(VERDICT, "the demo prints the verdict", || {
         let text = fs::read_to_string(&demo.output).unwrap_or_default();
         if text.contains(&line) { Ok(()) } else { Err(text) }

@@ -60,6 +60,22 @@ pub struct Overall {
     pub links_not_kept: usize,
     /// Whether no link at all was measured.
     pub is_unmeasured: bool,
+    /// Links that carry smaller packets than their route says, where the network tells the senders.
+    pub narrow: Option<NarrowLinks>,
+}
+
+/// Links whose path MTU is below that of their route, and known to the kernels that send: packets of
+/// the right size pass, so it is no fault.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NarrowLinks {
+    /// Number of pairs of nodes.
+    pub pairs: u32,
+    /// The first of them by the number of its nodes: the node that sends.
+    pub source: String,
+    /// The node at its other end.
+    pub peer: String,
+    /// Bytes of the largest packet that passes there.
+    pub passes_bytes: u16,
 }
 
 /// Links that lose without a known cause.
@@ -96,7 +112,8 @@ impl Overall {
     /// Whether its names are no longer than those of nodes, and its numbers are numbers.
     pub fn is_bounded(&self) -> bool {
         let worst = self.losses.iter().filter_map(|losses| losses.worst.as_ref());
-        let names = worst.clone().flat_map(|link| [&link.source, &link.peer]).chain(&self.first_unknown);
+        let narrow = self.narrow.iter().flat_map(|narrow| [&narrow.source, &narrow.peer]);
+        let names = worst.clone().flat_map(|link| [&link.source, &link.peer]).chain(&self.first_unknown).chain(narrow);
         names.map(String::len).all(|bytes| bytes <= NAME_BYTES_MAX)
             && worst.map(|link| link.loss_ratio).all(|ratio| (0.0..=1.0).contains(&ratio))
     }
@@ -288,6 +305,7 @@ fn unknown(matrix: &Matrix) -> Overall {
         rows_not_kept: matrix.not_kept().rows,
         links_not_kept: matrix.not_kept().all_cells(),
         is_unmeasured: !measured.contains(&true),
+        narrow: None,
     }
 }
 

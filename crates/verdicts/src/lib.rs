@@ -50,7 +50,9 @@ pub mod wording;
 pub use agents::Standing;
 pub use describe::suspect;
 pub use evidence::Evidence;
-pub use headline::{EXPLAINS_SECONDS, Headline, Losses, Overall, State, WorstLink, gravity, headline, unconfirmed};
+pub use headline::{
+    EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, WorstLink, gravity, headline, unconfirmed,
+};
 pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
 pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
@@ -145,6 +147,7 @@ pub async fn judge_in_slices<'a>(matrix: &'a Matrix, past: &[Verdict]) -> Judgem
     let unsent = unsent::search(matrix, &standings);
     let past: Vec<&Verdict> = past.iter().chain(&found.ended).collect();
     let overall = headline::overall((&found.verdicts, &past), matrix, &standings, &answering).await;
+    let overall = Overall { narrow: links::narrow(matrix, &standings), ..overall };
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))

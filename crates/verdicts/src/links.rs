@@ -7,11 +7,12 @@
 use super::agents::Standing;
 use super::causes::{Cause, Finding};
 use super::describe;
+use super::headline::NarrowLinks;
 use super::protocols::{Mesh, Part};
 use super::quiet::Quiet;
 use super::{Confidence, Severity, Verdict};
-use crate::matrix::{Hole, LosingFlows, Row};
-use kube_canary_model::report::{Method, Network, Way};
+use crate::matrix::{Hole, LosingFlows, Matrix, Row};
+use kube_canary_model::report::{Method, Network, Said, Way};
 
 /// From this number of pairs on, what they have in common is the cause.
 const PAIRS_MIN: usize = 3;
@@ -261,9 +262,26 @@ fn with_end(mesh: &Mesh<'_>, flows: &[&LosingFlows], verdict: Verdict) -> Verdic
     Verdict { ended_unix_seconds, calm_since_unix_seconds, ..verdict }
 }
 
-/// Adds the verdicts over packets that are too large.
+/// Returns the links where the network tells the senders which packets are too large. Their kernels
+/// send smaller ones, so no user loses any.
+pub fn narrow(matrix: &Matrix, standings: &[Standing]) -> Option<NarrowLinks> {
+    let of = |node: u16| standings[usize::from(node)];
+    let counts = |hole: &&Hole| {
+        hole.said == Said::TooBig && of(hole.source) == Standing::Sound && of(hole.peer).is_evidence_of_others()
+    };
+    let mut holes: Vec<&Hole> = matrix.holes().iter().filter(counts).collect();
+    holes.sort_by_key(|hole| (pair(hole.source, hole.peer), hole.passes_bytes));
+    holes.dedup_by_key(|hole| pair(hole.source, hole.peer));
+    let first = holes.first()?;
+    let (source, peer) = in_direction(first.source, first.peer, first.way);
+    let [source, peer] = [source, peer].map(|node| matrix.name(node).to_owned());
+    let pairs = u32::try_from(holes.len()).unwrap_or(u32::MAX);
+    Some(NarrowLinks { pairs, source, peer, passes_bytes: first.passes_bytes })
+}
+
+/// Adds the verdicts over packets that are too large, and of which the network says nothing.
 pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
-    let is_evidence = |it: &Hole| is_evidence(mesh, it.source, it.peer);
+    let is_evidence = |it: &Hole| it.said != Said::TooBig && is_evidence(mesh, it.source, it.peer);
     let mut holes: Vec<Hole> = mesh.matrix.holes().iter().copied().filter(is_evidence).collect();
     if holes.is_empty() {
         return;

@@ -13,6 +13,8 @@ use kube_canary_model::report::{Network, Way};
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
 use serde::{Serialize, Serializer};
 
+use crate::headline::{NarrowLinks, Overall};
+
 /// From this loss of all links on, a rule of the cluster may be the cause of what UDP or TCP alone
 /// loses. After twelve seconds of a minute, a rule has dropped so much.
 const RULE: f64 = 0.2;
@@ -159,6 +161,53 @@ pub fn title(verdict: &Verdict) -> String {
         Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
         Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),
         Kind::AgentSuspect => format!("agent on {subject}: does not judge as the two other judges do"),
+    }
+}
+
+/// The documents that explain verdicts.
+const DOCS: &str = "https://github.com/kube-canary/kube-canary/blob/main/docs/";
+
+/// Returns the document that says what to do.
+pub fn runbook(verdict: &Verdict) -> String {
+    let place = match verdict.kind {
+        Kind::Flow | Kind::Mtu => return format!("{DOCS}verdicts.md#flows-and-large-packets"),
+        _ if matches!(verdict.protocol, Some(Method::Udp | Method::Tcp)) => "udp-or-tcp-alone",
+        Kind::Node => "a-node",
+        Kind::Link => "a-link",
+        Kind::Zone | Kind::ZonePair | Kind::Domain => "zones",
+        Kind::AgentSuspect => "kubecanaryjudgesuspect",
+        Kind::AgentStarved | Kind::AgentUnreachable => "kubecanaryagentfault",
+        Kind::Mesh | Kind::Partition | Kind::Paths => "kubecanaryfault",
+    };
+    format!("{DOCS}alerts.md#{place}")
+}
+
+/// Returns the command to enter next. `None` if a shell could read a name as more than a word.
+pub fn next_command(verdict: &Verdict) -> Option<String> {
+    let verdict = &verdict.clone().in_direction();
+    let is_plain = |name: &str| {
+        let mut bytes = name.bytes();
+        bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
+            && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    let subject = verdict.subject.as_str();
+    match (verdict.kind, verdict.ends()) {
+        (Kind::Link | Kind::Flow | Kind::Mtu, Some((a, b))) if is_plain(a) && is_plain(b) => {
+            let flags = match verdict.kind {
+                Kind::Flow => "--udp --flows 16 --trace ",
+                Kind::Mtu => "--payload-bytes 1400 ",
+                _ => "",
+            };
+            Some(format!("kubectl -n kube-canary exec POD-ON-{a} -- /kube-canary ping {flags}{b}"))
+        }
+        (Kind::Node | Kind::AgentStarved, _) if is_plain(subject) => Some(format!("kubectl describe node {subject}")),
+        (Kind::AgentUnreachable, _) if is_plain(subject) => {
+            Some(format!("kubectl -n kube-canary get pod --field-selector spec.nodeName={subject} -o wide"))
+        }
+        (Kind::AgentSuspect, _) => {
+            Some("kubectl -n kube-canary exec daemonset/kube-canary -- /kube-canary doctor --history".to_owned())
+        }
+        _ => None,
     }
 }
 
@@ -451,6 +500,20 @@ pub fn symptoms(verdict: &Verdict) -> String {
         symptoms.push(format!("its socket dropped {} packets unread", of.count(Figure::PacketsDropped)));
     }
     symptoms.join(", ")
+}
+
+/// Returns what a reader should know of a mesh, though it is no fault.
+pub fn note(overall: &Overall) -> Option<String> {
+    let NarrowLinks { pairs, source, peer, passes_bytes } = overall.narrow.as_ref()?;
+    let more = match pairs - 1 {
+        0 => String::new(),
+        1 => ", nor between 1 more pair of nodes".to_owned(),
+        more => format!(", nor between {more} more pairs of nodes"),
+    };
+    Some(format!(
+        "packets over {passes_bytes} bytes do not pass from {source} to {peer}{more}; the network says so, and the \
+         kernels send smaller ones"
+    ))
 }
 
 /// Returns what is known of a node whose agent does not answer.

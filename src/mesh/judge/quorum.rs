@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use super::document::{Overview, Said};
 use crate::limits::{JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{
-    self, Confidence, Direction, EXPLAINS_SECONDS, Headline, Losses, Overall, State, UNSENT_MAX, Unsent, UnsentProbes,
-    Verdict, WorstLink,
+    self, Confidence, Direction, EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, UNSENT_MAX, Unsent,
+    UnsentProbes, Verdict, WorstLink,
 };
 use crate::report::Missing;
 use crate::verdict::Figures;
@@ -199,6 +199,7 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         let (losing, links) = (middle(of().map(|it| it.losing)), middle(of().map(|it| it.links)));
         Some(Losses { over_ten_minutes, losing, links, worst })
     };
+    let narrow: Vec<&[NarrowLinks]> = all().map(|it| it.narrow.as_slice()).collect();
     let first_unknown: Vec<&[String]> = all().map(|it| it.first_unknown.as_slice()).collect();
     Overall {
         losses: losses(false).or_else(|| losses(true)),
@@ -207,6 +208,7 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         rows_not_kept: middle(all().map(|it| it.rows_not_kept)),
         links_not_kept: middle(all().map(|it| it.links_not_kept)),
         is_unmeasured: all().filter(|it| it.is_unmeasured).count() >= needed,
+        narrow: shared(&narrow, needed).first().map(|links| (*links).clone()),
     }
 }
 

@@ -326,16 +326,20 @@ fn large_packets_that_do_not_pass_are_named_with_their_size() {
         ("c", "d") => hole(object, 1_400, "in", "too_big"),
         _ => object,
     };
-    let verdicts = three(|_, _, _| 0, of_link).verdicts();
-    assert_eq!(named(&verdicts), [(Kind::Mtu, "a->b", None), (Kind::Mtu, "d->c", None)]);
+    let mesh = three(|_, _, _| 0, of_link);
+    let verdicts = mesh.verdicts();
+    assert_eq!(named(&verdicts), [(Kind::Mtu, "a->b", None)]);
     assert_eq!(verdicts[0].confidence, Confidence::Certain);
-    assert_eq!(
-        verdicts.iter().map(evidence).collect::<Vec<_>>(),
-        [
-            "packets over 1300 bytes do not pass from a to b; nothing says so: they are dropped in silence",
-            "packets over 1400 bytes do not pass from d to c; a hop says that they are too big"
-        ]
-    );
+    let said = "packets over 1300 bytes do not pass from a to b; nothing says so: they are dropped in silence";
+    assert_eq!(evidence(&verdicts[0]), said);
+    // Where the network tells the senders, they send smaller ones.
+    let note =
+        "packets over 1400 bytes do not pass from d to c; the network says so, and the kernels send smaller ones";
+    assert_eq!(wording::note(&judge_whole(&mesh.matrix).overall).as_deref(), Some(note));
+    let told = three(|_, _, _| 0, |_, _, object| hole(object, 1_300, "out", "too_big"));
+    assert_eq!((told.verdicts(), told.headline().as_str()), (Vec::new(), "all well"));
+    let note = wording::note(&judge_whole(&told.matrix).overall).expect("a note");
+    assert!(note.contains(" from a to b, nor between 9 more pairs of nodes; "), "{note}");
     let all = three(|_, _, _| 0, |_, _, object| hole(object, 1_300, "out", "silent")).verdicts();
     assert_eq!(named(&all), [(Kind::Mtu, "*", None)]);
     assert!(evidence(&all[0]).contains("on 10 of 10 pairs"), "{}", evidence(&all[0]));

@@ -150,3 +150,25 @@ fn headlines_are_plain_and_have_sizes() {
         (&said[..said.len() - 9], Some("node n3"))
     );
 }
+
+#[test]
+fn a_verdict_has_its_next_command_and_runbook_and_no_name_that_a_shell_could_read() {
+    let of = |kind: Kind, subject: &str| {
+        let verdict = Verdict::new(kind, subject.into(), Network::Pod);
+        let runbook = wording::runbook(&verdict);
+        (wording::next_command(&verdict), runbook.rsplit_once('/').expect("a path").1.to_owned())
+    };
+    let ping = "kubectl -n kube-canary exec POD-ON-a.x -- /kube-canary ping ".to_owned();
+    for (kind, subject, command, runbook) in [
+        (Kind::Link, "a.x->b-1", Some(ping.clone() + "b-1"), "alerts.md#a-link"),
+        (Kind::Flow, "a.x->b", Some(ping + "--udp --flows 16 --trace b"), "verdicts.md#flows-and-large-packets"),
+        (Kind::Node, "n", Some("kubectl describe node n".to_owned()), "alerts.md#a-node"),
+        (Kind::Node, "$(reboot)", None, "alerts.md#a-node"),
+        (Kind::Node, "-f", None, "alerts.md#a-node"),
+        (Kind::Link, "a->b;reboot", None, "alerts.md#a-link"),
+        (Kind::ZonePair, "a->b", None, "alerts.md#zones"),
+        (Kind::Mtu, "*", None, "verdicts.md#flows-and-large-packets"),
+    ] {
+        assert_eq!(of(kind, subject), (command, runbook.to_owned()), "{subject}");
+    }
+}
