@@ -31,8 +31,10 @@ pub fn finding(kind: &str, subject: &str, direction: &str) -> Finding {
 /// The losses in a list of verdicts as JSON, without verdicts about slow links and about agents.
 pub fn losses_in(verdicts: &Value) -> BTreeSet<Finding> {
     let verdicts = verdicts.as_array().unwrap_or_else(|| panic!("not a list of verdicts: {verdicts}"));
-    let is_loss =
-        |verdict: &&Value| verdict["summary"].as_str().is_some_and(|summary| summary.contains("losing packets"));
+    let is_loss = |verdict: &&Value| {
+        let is_of_agent = verdict["kind"].as_str().is_none_or(|kind| kind.starts_with("agent_"));
+        !is_of_agent && verdict["figures"]["rtt_seconds"].is_null()
+    };
     verdicts.iter().filter(is_loss).map(in_short).collect()
 }
 
