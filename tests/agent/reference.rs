@@ -76,7 +76,7 @@ const SECTIONS: [(&str, &str); 4] = [
 ];
 
 /// Families that not every scrape has: name, type, labels, help text, and condition.
-const SOMETIMES: [[&str; 5]; 11] = [
+const SOMETIMES: [[&str; 5]; 12] = [
     [
         "kube_canary_allocator_bytes",
         "gauge",
@@ -125,6 +125,13 @@ const SOMETIMES: [[&str; 5]; 11] = [
         "gauge",
         "direction,id,kind,network,protocol,subject",
         "Verdicts of this judge: 1 while a verdict holds, 0 for ten minutes after.",
+        "on a judge",
+    ],
+    [
+        "kube_canary_verdict_loss_ratio",
+        "gauge",
+        "id",
+        "Share of the packets that a verdict is about and that are lost, 0 to 1.",
         "on a judge",
     ],
     [

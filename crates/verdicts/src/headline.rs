@@ -64,8 +64,8 @@ pub struct Overall {
     pub narrow: Option<NarrowLinks>,
 }
 
-/// Links whose path MTU is below that of their route, and known to the kernels that send: packets of
-/// the right size pass, so it is no fault.
+/// Links whose path MTU is below that of their route, and known to the kernels that send: packets
+/// of the right size pass, so it is no fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NarrowLinks {
     /// Number of pairs of nodes.
