@@ -173,7 +173,7 @@ fn main() {
     for _ in 0..ROUNDS {
         let slices = Vec::with_capacity(SLICES_MAX);
         counting::begin();
-        let (judgement, slices) = in_slices(verdicts::judge_in_slices(&matrix), slices);
+        let (judgement, slices) = in_slices(verdicts::judge_in_slices(&matrix, &[]), slices);
         verdicts = judgement.found.verdicts.len();
         let longest = slices.iter().copied().max().unwrap_or_default();
         rounds.push((slices.iter().sum::<u64>(), longest, counting::asked()));

@@ -165,7 +165,7 @@ pub fn title(verdict: &Verdict) -> String {
 }
 
 /// The documents that explain verdicts.
-const DOCS: &str = "https://github.com/kube-canary/kube-canary/blob/main/docs/";
+const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/");
 
 /// Returns the document that says what to do.
 pub fn runbook(verdict: &Verdict) -> String {
