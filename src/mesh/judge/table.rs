@@ -34,8 +34,11 @@ const LACKED: u8 = 2;
 const SAME_END_SECONDS: u64 = 60;
 /// The beginning of the answers is known to so many seconds.
 const END_KNOWN_SECONDS: u64 = 3;
-/// A verdict that has begun so soon after its end comes and goes.
-const AGAIN_SECONDS: u64 = 600;
+/// A verdict that has begun so soon after its end comes and goes. Two minutes later it is another
+/// fault.
+const AGAIN_SECONDS: u64 = 90;
+/// For so long a fault may have lost packets before the judgement that lacks it was made.
+const UNSEEN_SECONDS: u64 = 15;
 /// How long an ended verdict is exported.
 const EXPORTED_SECONDS: u64 = 600;
 /// How long an ended verdict is kept.
@@ -47,6 +50,8 @@ const KEPT_SECONDS: u64 = 24 * 3_600;
 pub struct Table {
     entries: Vec<Entry>,
     dropped: usize,
+    /// When the last judgement was made, in Unix seconds.
+    judged_unix_seconds: u64,
 }
 
 #[derive(Debug)]
@@ -125,7 +130,7 @@ impl Table {
                 Some(known) => *known = known.next(verdict, place),
                 None if is_of_past => {}
                 None if count < MESH_VERDICTS_MAX => {
-                    let since = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
+                    let since = self.beginning(verdict, now_unix_seconds);
                     self.entries.push(Entry::new(verdict, place, Some(since)));
                 }
                 None => self.dropped += 1,
@@ -139,7 +144,25 @@ impl Table {
                 entry.end(now_unix_seconds);
             }
         }
+        self.judged_unix_seconds = now_unix_seconds;
         self.forget(now_unix_seconds);
+    }
+
+    /// Returns when a verdict that no judgement has had before began. Links that lose minute after
+    /// minute remember the first one. So if the same verdict has ended since, it began after its
+    /// end, and not long before the last judgement, which lacks it.
+    fn beginning(&self, verdict: &Verdict, now_unix_seconds: u64) -> u64 {
+        let since = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
+        match self.last_end(verdict).filter(|end| since < *end) {
+            Some(end) => end.max(self.judged_unix_seconds.saturating_sub(UNSEEN_SECONDS)).min(now_unix_seconds),
+            None => since,
+        }
+    }
+
+    /// Returns when this finding last ended. `None` if it never did.
+    fn last_end(&self, verdict: &Verdict) -> Option<u64> {
+        let of_it = self.entries.iter().filter(|entry| is_same_finding(&entry.verdict, verdict));
+        of_it.filter_map(|entry| entry.verdict.ended_unix_seconds).max()
     }
 
     /// Whether a verdict that is not known is what the recent windows still show of one that has
@@ -166,12 +189,11 @@ impl Table {
 
     /// Takes a verdict that is over. It ends here, or still holds if it comes and goes.
     fn over(&mut self, verdict: &Verdict) {
-        let is_it = |entry: &Entry| is_same_finding(&entry.verdict, verdict);
-        let last_end = self.entries.iter().filter(|entry| is_it(entry)).filter_map(|it| it.verdict.ended_unix_seconds);
-        let last_end = last_end.max().unwrap_or(0);
-        let Some(entry) = self.entries.iter_mut().find(|entry| entry.holds() && is_it(entry)) else { return };
+        let last_end = self.last_end(verdict);
+        let is_it = |entry: &&mut Entry| entry.holds() && is_same_finding(&entry.verdict, verdict);
+        let Some(entry) = self.entries.iter_mut().find(is_it) else { return };
         let since = entry.verdict.since_unix_seconds.unwrap_or(0);
-        if last_end > 0 && since < last_end.saturating_add(AGAIN_SECONDS) {
+        if last_end.is_some_and(|end| since < end.saturating_add(AGAIN_SECONDS)) {
             entry.lacked = 0;
         } else if let Some(ended) = verdict.ended_unix_seconds {
             entry.end(ended.max(since));
@@ -407,6 +429,29 @@ mod tests {
         table.judged(&found(&[verdict(1, Some(long_after))]), long_after);
         table.judged(&over(1, long_after, long_after + 5), long_after + 15);
         assert_eq!(times(&table)[0], (Some(long_after), Some(long_after + 5)));
+    }
+
+    #[test]
+    fn a_second_fault_has_its_own_beginning_and_ends_as_fast_as_the_first() {
+        let mut table = Table::default();
+        table.judged(&found(&[verdict(1, Some(900))]), at(1));
+        table.judged(&over(1, 900, at(1) + 5), at(2));
+        (3..10).for_each(|round| table.judged(&found(&[]), at(round)));
+        // The links lost in each of the last minutes, so they still remember the first fault.
+        table.judged(&found(&[verdict(1, Some(900))]), at(10));
+        let own = at(9) - UNSEEN_SECONDS;
+        assert_eq!(times(&table), [(Some(own), None), (Some(900), Some(at(1) + 5))]);
+        table.judged(&over(1, 900, at(10) + 5), at(11));
+        assert_eq!(times(&table)[0], (Some(own), Some(at(10) + 5)));
+        // What is known of its beginning counts.
+        table.judged(&found(&[verdict(1, Some(at(19) + 3))]), at(20));
+        assert_eq!(times(&table)[0], (Some(at(19) + 3), None));
+        // A judge that was away for long says no time before the end.
+        let mut table = Table::default();
+        table.judged(&found(&[verdict(1, Some(900))]), at(1));
+        table.judged(&over(1, 900, at(1) + 5), at(2));
+        table.judged(&found(&[verdict(1, Some(900))]), at(3));
+        assert_eq!(times(&table)[0], (Some(at(1) + 5), None));
     }
 
     #[test]
