@@ -112,7 +112,9 @@ impl Traces {
             let [source, peer] = [&it.source, &it.peer];
             covers_udp_between(verdict, (source, &it.zones[0]), (peer, &it.zones[1]))
         };
-        for traced in self.all.iter().filter(covers) {
+        // A path that was traced long before is that of another fault.
+        let earliest = verdict.since_unix_seconds.map_or(0, |since| since.saturating_sub(BEFORE_SECONDS));
+        for traced in self.all.iter().filter(covers).filter(|it| it.at_unix_seconds >= earliest) {
             let (count, _) = by_result.entry(&traced.says).or_insert((0, traced));
             *count += usize::from(last.insert(&traced.says, &traced.source) != Some(&traced.source));
         }
@@ -121,6 +123,10 @@ impl Traces {
         results.into_iter().take(SHOWN_MAX).map(|(_, traced)| traced.clone()).collect()
     }
 }
+
+/// A trace that was made so long before a verdict began may still be of its fault: the clocks of
+/// two nodes differ, and losses come before what is known to be a fault.
+const BEFORE_SECONDS: u64 = 60;
 
 /// What a trace says of a complete path that is as it was.
 const AS_EVER: [&str; 3] = ["", "same path", "no earlier path to compare with"];
@@ -135,7 +141,9 @@ mod tests {
     use super::*;
     use crate::doctor::output::Examination;
     use crate::doctor::reading::Reading;
+    use crate::report::Network;
     use crate::sys::terminal::Terminal;
+    use crate::verdict::Kind;
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
     const DIES: &str = "dies after 10.0.3.1; the path went on by 10.0.4.1";
@@ -207,6 +215,19 @@ mod tests {
         }
         let icmp = |source: &str, peer: &str, protocol: &str| (source, peer, protocol) == ("a", "b", "icmp");
         assert_eq!(lines(&examined(|_, _| Some(DIES), icmp)), [""; 0]);
+    }
+
+    #[test]
+    fn the_trace_of_an_earlier_fault_is_not_shown() {
+        let mut traces = Traces::default();
+        traces.begin_report("a", "z");
+        let trace = Some(Trace { says: DIES.into(), at_unix_seconds: 1_000, ..Trace::default() });
+        traces.add(&Peer { node: "b".into(), protocol: Protocol::Udp, trace, ..Peer::default() });
+        let shown = |since: Option<u64>| {
+            let verdict = Verdict::new(Kind::Link, "a->b".into(), Network::Pod);
+            traces.of_one(&Verdict { since_unix_seconds: since, ..verdict }).len()
+        };
+        assert_eq!([None, Some(900), Some(1_060), Some(1_061)].map(shown), [1, 1, 1, 0]);
     }
 
     #[test]
