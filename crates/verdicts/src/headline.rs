@@ -52,7 +52,7 @@ pub struct Overall {
     pub losses: Option<Losses>,
     /// Number of nodes of which nothing is known, and one of them.
     pub unknown: usize,
-    /// The first of them by number, if it has a name.
+    /// The first of them by name, if all have names.
     pub first_unknown: Option<String>,
     /// Number of reports that did not fit.
     pub rows_not_kept: usize,
@@ -70,7 +70,7 @@ pub struct Overall {
 pub struct NarrowLinks {
     /// Number of pairs of nodes.
     pub pairs: u32,
-    /// The first of them by the number of its nodes: the node that sends.
+    /// The first of them by the names of its nodes: the node that sends.
     pub source: String,
     /// The node at its other end.
     pub peer: String,
@@ -295,13 +295,14 @@ fn unknown(matrix: &Matrix) -> Overall {
             measured[usize::from(cell.peer())] = true;
         }
     }
-    let mut unknown = matrix.numbers().filter(|node| !measured[usize::from(*node)] && !matrix.get(*node).is_leaving());
+    let unknown = || matrix.numbers().filter(|node| !measured[usize::from(*node)] && !matrix.get(*node).is_leaving());
     let unnamed = matrix.members() - matrix.node_count();
-    let first = unknown.next();
+    // Judges number nodes each in its own order, and must name the same one.
+    let first = unknown().map(|node| matrix.name(node)).min().filter(|_| unnamed == 0);
     Overall {
         losses: None,
-        unknown: usize::from(first.is_some()) + unknown.count() + unnamed,
-        first_unknown: first.filter(|_| unnamed == 0).map(|node| matrix.name(node).to_owned()),
+        unknown: unknown().count() + unnamed,
+        first_unknown: first.map(str::to_owned),
         rows_not_kept: matrix.not_kept().rows,
         links_not_kept: matrix.not_kept().all_cells(),
         is_unmeasured: !measured.contains(&true),

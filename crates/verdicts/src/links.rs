@@ -272,9 +272,13 @@ pub fn narrow(matrix: &Matrix, standings: &[Standing]) -> Option<NarrowLinks> {
     let mut holes: Vec<&Hole> = matrix.holes().iter().filter(counts).collect();
     holes.sort_by_key(|hole| (pair(hole.source, hole.peer), hole.passes_bytes));
     holes.dedup_by_key(|hole| pair(hole.source, hole.peer));
-    let first = holes.first()?;
-    let (source, peer) = in_direction(first.source, first.peer, first.way);
-    let [source, peer] = [source, peer].map(|node| matrix.name(node).to_owned());
+    // Judges number nodes each in its own order, and must name the same link.
+    let names = |hole: &Hole| {
+        let (source, peer) = in_direction(hole.source, hole.peer, hole.way);
+        [source, peer].map(|node| matrix.name(node))
+    };
+    let first = holes.iter().min_by_key(|hole| names(hole))?;
+    let [source, peer] = names(first).map(str::to_owned);
     let pairs = u32::try_from(holes.len()).unwrap_or(u32::MAX);
     Some(NarrowLinks { pairs, source, peer, passes_bytes: first.passes_bytes })
 }

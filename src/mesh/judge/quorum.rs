@@ -199,7 +199,16 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         let (losing, links) = (middle(of().map(|it| it.losing)), middle(of().map(|it| it.links)));
         Some(Losses { over_ten_minutes, losing, links, worst })
     };
-    let narrow: Vec<&[NarrowLinks]> = all().map(|it| it.narrow.as_slice()).collect();
+    let narrow: Vec<&NarrowLinks> = all().filter_map(|it| it.narrow.as_ref()).collect();
+    let same = |a: &NarrowLinks| -> Vec<&NarrowLinks> {
+        narrow.iter().copied().filter(|b| (&a.source, &a.peer) == (&b.source, &b.peer)).collect()
+    };
+    let agreed = narrow.iter().map(|links| same(links)).find(|links| links.len() >= needed);
+    let narrow = agreed.map(|links| NarrowLinks {
+        pairs: middle(links.iter().map(|it| it.pairs)),
+        passes_bytes: middle(links.iter().map(|it| it.passes_bytes)),
+        ..links[0].clone()
+    });
     let first_unknown: Vec<&[String]> = all().map(|it| it.first_unknown.as_slice()).collect();
     Overall {
         losses: losses(false).or_else(|| losses(true)),
@@ -208,7 +217,7 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         rows_not_kept: middle(all().map(|it| it.rows_not_kept)),
         links_not_kept: middle(all().map(|it| it.links_not_kept)),
         is_unmeasured: all().filter(|it| it.is_unmeasured).count() >= needed,
-        narrow: shared(&narrow, needed).first().map(|links| (*links).clone()),
+        narrow,
     }
 }
 
@@ -442,6 +451,28 @@ mod tests {
         assert_eq!(line(&all[..2]), "the judges do not agree on a cause");
         let other = with(&[], Some((7, "y")), 0);
         assert_eq!(line(&[all[1].clone(), other]), "4 of 90 links lose; no cause stands out", "one names each link");
+    }
+
+    #[test]
+    fn links_that_two_judges_find_narrow_are_noted_with_the_middle_figures() {
+        let with = |narrow: Option<(&str, u32, u16)>| {
+            let mut said = said(&[]);
+            said.held.overview.overall.narrow = narrow.map(|(source, pairs, passes_bytes)| NarrowLinks {
+                pairs,
+                source: source.into(),
+                peer: "p".into(),
+                passes_bytes,
+            });
+            said
+        };
+        let noted = |all: [Option<(&str, u32, u16)>; 3]| {
+            let links = overview(&all.map(with)).overall.narrow?;
+            Some((links.source, links.pairs, links.passes_bytes))
+        };
+        let lie = Some(("a", 90, 1));
+        assert_eq!(noted([Some(("a", 4, 1_300)), Some(("a", 5, 1_308)), lie]), Some(("a".into(), 5, 1_300)));
+        assert_eq!(noted([Some(("a", 4, 1_300)), None, None]), None);
+        assert_eq!(noted([Some(("a", 4, 1_300)), Some(("b", 4, 1_300)), None]), None);
     }
 
     fn with_unsent(node: &str) -> Said {
