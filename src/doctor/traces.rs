@@ -141,9 +141,9 @@ mod tests {
     use super::*;
     use crate::doctor::output::Examination;
     use crate::doctor::reading::Reading;
+    use crate::mesh::verdicts::Kind;
     use crate::report::Network;
     use crate::sys::terminal::Terminal;
-    use crate::verdict::Kind;
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
     const DIES: &str = "dies after 10.0.3.1; the path went on by 10.0.4.1";

@@ -1,0 +1,49 @@
+//! Verdicts that have ended and begin again.
+
+use super::tests::{after, at, found, over, times, verdict};
+use super::*;
+
+#[test]
+fn a_verdict_that_is_over_ends_at_once_and_one_that_comes_and_goes_does_not() {
+    let mut table = Table::default();
+    table.judged(&found(&[verdict(1, Some(900))]), at(1));
+    for round in 2..4 {
+        table.judged(&over(1, 900, at(1) + 7), at(round));
+        assert_eq!(times(&table), [(Some(900), Some(at(1) + 7))]);
+    }
+    // It begins again.
+    table.judged(&found(&[verdict(1, Some(at(4)))]), at(5));
+    for round in 6..9 {
+        table.judged(&over(1, at(4), at(5)), at(round));
+        assert_eq!(times(&table), [(Some(at(4)), None), (Some(900), Some(at(1) + 7))]);
+    }
+    after(&mut table, 9..11, &[]);
+    assert_eq!(times(&table)[0], (Some(at(4)), Some(at(10))));
+    let long_after = at(10) + AGAIN_SECONDS;
+    table.judged(&found(&[verdict(1, Some(long_after))]), long_after);
+    table.judged(&over(1, long_after, long_after + 5), long_after + 15);
+    assert_eq!(times(&table)[0], (Some(long_after), Some(long_after + 5)));
+}
+
+#[test]
+fn a_second_fault_has_its_own_beginning_and_ends_as_fast_as_the_first() {
+    let mut table = Table::default();
+    table.judged(&found(&[verdict(1, Some(900))]), at(1));
+    table.judged(&over(1, 900, at(1) + 5), at(2));
+    (3..10).for_each(|round| table.judged(&found(&[]), at(round)));
+    // The links lost in each of the last minutes, so they still remember the first fault.
+    table.judged(&found(&[verdict(1, Some(900))]), at(10));
+    let own = at(9) - UNSEEN_SECONDS;
+    assert_eq!(times(&table), [(Some(own), None), (Some(900), Some(at(1) + 5))]);
+    table.judged(&over(1, 900, at(10) + 5), at(11));
+    assert_eq!(times(&table)[0], (Some(own), Some(at(10) + 5)));
+    // What is known of its beginning counts.
+    table.judged(&found(&[verdict(1, Some(at(19) + 3))]), at(20));
+    assert_eq!(times(&table)[0], (Some(at(19) + 3), None));
+    // A judge that was away for long says no time before the end.
+    let mut table = Table::default();
+    table.judged(&found(&[verdict(1, Some(900))]), at(1));
+    table.judged(&over(1, 900, at(1) + 5), at(2));
+    table.judged(&found(&[verdict(1, Some(900))]), at(3));
+    assert_eq!(times(&table)[0], (Some(at(1) + 5), None));
+}
