@@ -48,8 +48,10 @@ const REFRESH: Duration = Duration::from_secs(1);
 const REPRINT: Duration = Duration::from_secs(5);
 /// How long an agent may take to answer, and to stop.
 const AGENT_TIME: Duration = Duration::from_millis(900);
-/// How long the mesh may take to start.
+/// How long the first table waits for results of every agent.
 const START: Duration = Duration::from_secs(8);
+/// How long no agent at all may answer.
+const SILENCE: Duration = Duration::from_secs(30);
 /// Bytes of an agent's report: 49 peers, of some 1,800 bytes by three protocols.
 const REPORT_BYTES_MAX: usize = 1 << 20;
 
@@ -95,7 +97,7 @@ pub enum DemoError {
         port: u16,
     },
     /// No agent answered in time.
-    #[error("the agents did not answer within {} s", START.as_secs())]
+    #[error("no agent has answered for {} s", SILENCE.as_secs())]
     Silent,
     /// Standard output failed.
     #[error("cannot write to standard output: {0}")]
@@ -146,14 +148,16 @@ async fn watch(settings: &DemoSettings, mut mesh: Mesh) -> Result<(), DemoError>
     mesh.relay().map_err(DemoError::Setup)?;
     let shown = async {
         let started = Instant::now();
-        let mut printed: Option<Instant> = None;
+        let (mut printed, mut answered): (Option<Instant>, _) = (None, started);
         loop {
             let (agents, headline) = mesh.look().await;
             // After the look: the answers are those of our own agents if these still run.
             mesh.check(settings.port)?;
             // The first table waits until every agent has a result for every peer, or is overdue.
             let complete = agents.iter().all(|agent| agent.is_complete);
-            if !agents.iter().any(|agent| agent.has_answered) && started.elapsed() > START {
+            if agents.iter().any(|agent| agent.has_answered) {
+                answered = Instant::now();
+            } else if answered.elapsed() > SILENCE {
                 return Err(DemoError::Silent);
             }
             let terminal = io::stdout().is_terminal();

@@ -47,7 +47,8 @@ impl Agent {
     /// Starts an agent with a short interval and all its series, and waits until all its peers have
     /// answered.
     pub fn measured() -> Self {
-        let flags = [&PEERS[..], &["--interval", "50ms", "--timeout", "3s"]].concat();
+        // A judge, as it would be after twenty seconds, has more series.
+        let flags = [&PEERS[..], &["--interval", "50ms", "--timeout", "3s", "--judge", "never"]].concat();
         let agent = Self::of(&mut command_by("icmp,udp,tcp", PLAIN, &flags));
         agent.wait_for_answers(&["a", "b"]);
         agent

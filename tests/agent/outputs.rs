@@ -148,7 +148,8 @@ fn a_complaint_that_cannot_be_written_changes_no_exit_code() {
 #[test]
 fn an_agent_whose_log_cannot_be_written_serves_on() {
     // An address of its own, because the log that would name the port is lost.
-    let address = "127.9.7.1:19877";
+    let process = std::process::id();
+    let address = &format!("127.9.{}.{}:19877", process / 250 % 250 + 1, process % 250 + 1);
     let mut command = command(PLAIN, &PEERS);
     let mut process = Process::start(command.args(["--listen", address, "--log-level", "debug"]), directory());
     process.wait_for_log("HTTP on");

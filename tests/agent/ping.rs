@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::agent::directory;
 use crate::common::process::{Process, unique};
-use crate::common::until::until_so;
+use crate::common::until::{until, until_so};
 use crate::fleet::{agent, in_pod};
 use crate::shim::PLAIN;
 
@@ -73,12 +73,15 @@ fn seconds(object: &Value, field: &str) -> f64 {
 #[test]
 fn a_node_has_the_address_that_the_agent_beside_the_command_lists() {
     let agent = agent("one");
-    let (_, text, log) = in_pod(&agent, &["ping", "--json", "--count", "1", "b", "one"]);
-    let lines =
-        text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {text}{log}")));
-    let addresses: Vec<String> =
-        lines.filter_map(|object: Value| Some(object["address"].as_str()?.to_owned())).collect();
-    assert_eq!(addresses, ["127.0.0.3", &agent.http.ip().to_string()], "{text}{log}");
+    // The command waits for its agent's list no longer than a second.
+    until("the addresses of the agent's list", || {
+        let (_, text, log) = in_pod(&agent, &["ping", "--json", "--count", "1", "b", "one"]);
+        let lines =
+            text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {text}{log}")));
+        let addresses: Vec<String> =
+            lines.filter_map(|object: Value| Some(object["address"].as_str()?.to_owned())).collect();
+        if addresses == ["127.0.0.3", &agent.http.ip().to_string()] { Ok(()) } else { Err(format!("{text}{log}")) }
+    });
 }
 
 #[test]

@@ -291,7 +291,7 @@ fn readers_ask_the_judges_once_in_the_time_that_an_answer_is_reused() {
 
 #[test]
 fn a_judge_whose_answer_does_not_end_costs_its_time_once() {
-    let times = JudgeTimes { answer: Duration::from_millis(200), copy: Duration::from_mins(10), ..times() };
+    let times = JudgeTimes { answer: Duration::from_secs(3), copy: Duration::from_mins(10), ..times() };
     let verdicts = [verdict("node", "c", (600, None))];
     let stalls = Claims { document: Some(Answer::Stalls("{".into())), ..judge_with(&[]) };
     let mesh = claiming([stalls, judge_with(&verdicts), judge_with(&verdicts)], times);
