@@ -482,14 +482,19 @@ mod tests {
         }
         let report = Examination::judged(reading);
         assert_eq!((report.outcome(), report.tint()), (Outcome::Found, Tint::Bad));
+        let docs = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs");
         assert_eq!(
-            report.text(Terminal::PLAIN),
-            "a and 1 more node cannot send ICMP over IPv6 to 1 of 1 peer: no route\n\n\
+            report.text(Terminal::PLAIN).replace(docs, "DOCS"),
+            "a and b cannot send over IPv6 to each other: no route\n\n\
+             link a->b, pod network, IPv6 only: cannot be sent\n    \
+             probes over 2 of 2 links could not be sent: no route; they count as neither sent nor lost\n    \
+             next: kubectl -n kube-canary exec POD-ON-a -- /kube-canary ping b\n    \
+             runbook: DOCS/verdicts.md#probes-that-cannot-be-sent\n\n\
              Not sent, so not measured:\n    a: ICMP over IPv6 to 1 of 1 peer: no route\n    \
              b: ICMP over IPv6 to 1 of 1 peer: no route\n\nJudged: 2 of 2 nodes, 2 links.\n"
         );
         let json: serde_json::Value = serde_json::from_str(&report.json()).expect("JSON");
-        assert_eq!((&json["state"], &json["unsent"][1]["reason"]), (&"losses".into(), &"no_route".into()));
+        assert_eq!((&json["state"], &json["unsent"][1]["reason"]), (&"cause".into(), &"no_route".into()));
     }
 
     #[test]

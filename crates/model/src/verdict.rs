@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::limits::NAME_BYTES_MAX;
 use crate::method::{Family, Method};
-use crate::report::{Network, Way, at_most};
+use crate::report::{Network, SendError, Way, at_most};
 
 /// The most groups that a partition has, a number.
 pub const GROUPS_MAX: usize = 17;
@@ -210,6 +210,10 @@ pub struct Verdict {
     /// them in particular.
     #[serde(default)]
     pub protocol: Option<Method>,
+    /// Why probes could not be sent. `None` if all were. It is no part of what the verdict is about:
+    /// a kernel that refuses what its agent sends may as well drop what others send there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<SendError>,
     /// The numbers that it follows from.
     #[serde(default)]
     pub figures: Figures,
@@ -264,6 +268,7 @@ impl Verdict {
             network,
             family: None,
             protocol: None,
+            reason: None,
             figures: Figures::default(),
             mentions: Vec::new(),
             example: None,
@@ -281,7 +286,7 @@ impl Verdict {
         self.ended_unix_seconds.is_none()
     }
 
-    /// Whether packets are lost. False if links are slow or an agent is late.
+    /// Whether packets are lost, or not sent at all. False if links are slow or an agent is late.
     pub fn is_loss(&self) -> bool {
         self.kind.is_of_network() && !self.figures.has(Figure::RttSeconds)
     }
@@ -295,10 +300,14 @@ impl Verdict {
     /// evidence decides the order in which a judge finds them, and judges with other evidence turn
     /// it.
     #[must_use]
-    pub fn in_order(mut self) -> Self {
-        let turned = self.ends().filter(|(a, b)| b < a).map(|(a, b)| format!("{b}->{a}"));
-        if let Some(subject) = turned {
-            self.subject = subject;
+    pub fn in_order(self) -> Self {
+        let is_against = self.ends().is_some_and(|(a, b)| b < a);
+        if is_against { self.turned() } else { self }
+    }
+
+    fn turned(mut self) -> Self {
+        if let Some((a, b)) = self.ends() {
+            self.subject = format!("{b}->{a}");
             self.direction = self.direction.turned();
             self.figures.turn();
         }
@@ -308,16 +317,10 @@ impl Verdict {
     /// Returns the same verdict with its subject in the direction of the loss, as people read it,
     /// or from the end that alone reports it.
     #[must_use]
-    pub fn in_direction(mut self) -> Self {
+    pub fn in_direction(self) -> Self {
         let is_against = self.direction == Direction::In
             || self.direction == Direction::Both && self.figures.has(Figure::ReportedBySecond);
-        let turned = self.ends().filter(|_| is_against).map(|(a, b)| format!("{b}->{a}"));
-        if let Some(subject) = turned {
-            self.subject = subject;
-            self.direction = self.direction.turned();
-            self.figures.turn();
-        }
-        self
+        if is_against { self.turned() } else { self }
     }
 
     /// Returns a name that it mentions.

@@ -8,7 +8,7 @@ use super::agents::Standing;
 use super::answering::Answering;
 use super::subject::covers;
 use super::wording::{percent, summary, where_to};
-use super::{Kind, UnsentProbes, Verdict};
+use super::{Kind, Verdict};
 use crate::matrix::{Cell, Matrix};
 use crate::slices::Slice;
 use kube_canary_model::limits::NAME_BYTES_MAX;
@@ -29,7 +29,7 @@ pub const EXPLAINS_SECONDS: u64 = 660;
 pub enum State {
     /// Nothing stands out, as far as was measured.
     Well,
-    /// Links lose, without a known cause, or probes could not be sent.
+    /// Links lose, without a known cause.
     Losses,
     /// There is at least one verdict.
     Cause,
@@ -132,24 +132,16 @@ pub(super) async fn overall(
     Overall { losses, ..unknown(matrix) }
 }
 
-/// Returns the line for these verdicts, for what has just ended, for what could not be sent, and
-/// for the rest. A fault of the network comes before an agent's own, the graver one first. An agent
-/// that does not answer may just be one to which nothing could be sent.
-pub fn headline(verdicts: &[Verdict], past: &[&Verdict], unsent: &UnsentProbes, overall: &Overall) -> Headline {
+/// Returns the line for these verdicts, for what has just ended, and for the rest. A fault of the
+/// network comes before an agent's own, the graver one first.
+pub fn headline(verdicts: &[Verdict], past: &[&Verdict], overall: &Overall) -> Headline {
     let gravest = verdicts.iter().min_by_key(|verdict| gravity(verdict));
     if let Some(first) = gravest {
         let more = if verdicts.len() > 1 { format!(", and {} more", verdicts.len() - 1) } else { String::new() };
-        let of_verdicts = summary(first) + &more;
-        let text = match unsent.line() {
-            None => of_verdicts,
-            Some(unsent) if first.kind.is_of_network() => format!("{of_verdicts}; {unsent}"),
-            Some(unsent) => format!("{unsent}; {of_verdicts}"),
-        };
-        return Headline { state: State::Cause, text };
+        return Headline { state: State::Cause, text: summary(first) + &more };
     }
-    let lines: Vec<String> = unsent.line().into_iter().chain(overall.losses.as_ref().map(lines_of)).collect();
-    if !lines.is_empty() {
-        return Headline { state: State::Losses, text: lines.join("; ") };
+    if let Some(losses) = &overall.losses {
+        return Headline { state: State::Losses, text: lines_of(losses) };
     }
     let last = past.iter().filter(|verdict| verdict.kind.is_of_network()).max_by_key(|it| it.ended_unix_seconds);
     let text = last.and_then(|verdict| recovered(verdict)).unwrap_or_else(|| nothing_wrong(overall));
@@ -171,7 +163,11 @@ pub fn unconfirmed(verdict: &Verdict) -> Headline {
 
 fn recovered(verdict: &Verdict) -> Option<String> {
     let ended = verdict.ended_unix_seconds?;
-    let was = if verdict.is_loss() { "lost packets" } else { "was slow" };
+    let was = match verdict.reason {
+        Some(_) if verdict.loss_ratio().is_none() => "could not send, or be sent to,",
+        _ if verdict.is_loss() => "lost packets",
+        _ => "was slow",
+    };
     let subject = match verdict.kind {
         Kind::Mesh => "all links".to_owned(),
         Kind::Paths => "one of several parallel paths".to_owned(),

@@ -11,7 +11,8 @@
 //! - What both networks lose for one reason is one verdict ([`networks`]).
 //! - A cause whose links have answered for long enough is over ([`quiet`]).
 //! - Losses without a cause are reported as such ([`headline`]).
-//! - What could not be sent is neither sent nor lost, and is named with its reason ([`unsent`]).
+//! - What could not be sent is neither sent nor lost, and has a verdict with its reason
+//!   ([`unsent`]).
 //!
 //! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was
 //! measured of a node that is being removed, and probes that an agent could not answer
@@ -79,7 +80,7 @@ pub const LEAVING_MAX: usize = MESH_REPORTS_MAX;
 /// Returns all verdicts over a mesh that hold, the most severe first, at most
 /// [`MESH_VERDICTS_MAX`].
 ///
-/// Takes up to 72 bytes per node, 320 per zone pair and 72 per domain, and a few
+/// Takes up to 88 bytes per node, 320 per zone pair and 72 per domain, and a few
 /// walks over all cells.
 ///
 /// [`MESH_VERDICTS_MAX`]: kube_canary_model::limits::MESH_VERDICTS_MAX
@@ -126,7 +127,7 @@ impl Judgement<'_> {
     /// Returns one line that sums up the mesh.
     pub fn headline(&self) -> Headline {
         let past: Vec<&Verdict> = self.found.ended.iter().collect();
-        headline(&self.found.verdicts, &past, &self.unsent, &self.overall)
+        headline(&self.found.verdicts, &past, &self.overall)
     }
 }
 
@@ -202,6 +203,7 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| describe::starved(matrix, node)));
     missing::of_agents(pods, &parts, &mut verdicts);
+    unsent::causes::add(pods, &mut verdicts).await;
     verdicts.sort_by(|a, b| gravity(a).cmp(&gravity(b)).then(b.weight.total_cmp(&a.weight)));
     let (mut verdicts, mut ended): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(Verdict::holds);
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);

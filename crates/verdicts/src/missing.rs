@@ -8,6 +8,7 @@ use super::causes::Cause;
 use super::details::Detail;
 use super::pairs::{Scope, Tally};
 use super::protocols::{Mesh, Part};
+use super::unsent::causes::hides_report;
 use super::{Kind, Verdict, describe};
 use crate::matrix::{Matrix, Presence};
 use kube_canary_model::report::Method;
@@ -93,6 +94,7 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
             && !it.is_displaced
             && !findings.has_node(*node)
             && !is_fresh
+            && !hides_report(matrix, *node)
     };
     let missing: Vec<u16> = matrix.numbers().filter(is_missing).collect();
     if missing.is_empty() {

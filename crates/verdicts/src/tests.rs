@@ -82,7 +82,7 @@ fn headline_without_cause(matrix: &Matrix) -> Headline {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
     let overall = at_once(headline::overall((&[], &[]), matrix, &standings, &answering));
-    headline(&[], &[], &UnsentProbes::default(), &overall)
+    headline(&[], &[], &overall)
 }
 
 /// A full mesh in which each of `nodes` loses to each other what `lost` says.

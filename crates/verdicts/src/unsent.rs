@@ -1,8 +1,10 @@
 //! Probes that could not be sent, by the node that could not send them and the reason.
 //!
-//! They say nothing of the network, and are neither sent nor lost. But what they were to measure is
-//! not known, so a mesh that has some is not called well. A report says it of its own node alone: a
-//! false one makes only its source look bad.
+//! They are neither sent nor lost. But what they were to measure is not known, so a mesh that has
+//! some is not called well: what cannot be sent where is a verdict ([`causes`]). A report says it
+//! of its own node alone: a false one makes only its source look bad.
+
+pub mod causes;
 
 use std::cmp::Reverse;
 
@@ -73,24 +75,6 @@ impl Unsent {
         };
         format!("{} to {peers}{network}: {}", names(&self.protocols), self.reason.words())
     }
-}
-
-impl UnsentProbes {
-    /// Returns one line for the headline, which names the first node. `None` if all probes were
-    /// sent.
-    pub fn line(&self) -> Option<String> {
-        let first = self.unsent.first()?;
-        let words = first.words();
-        let alike = self.unsent.iter().filter(|entry| entry.words() == words).count() - 1;
-        let others = self.unsent.len() - 1 - alike + self.unsent_not_listed;
-        let and = if alike > 0 { format!(" and {}", more(alike)) } else { String::new() };
-        let rest = if others > 0 { format!("; {} cannot send all probes", more(others)) } else { String::new() };
-        Some(format!("{}{and} cannot send {words}{rest}", first.node))
-    }
-}
-
-fn more(nodes: usize) -> String {
-    format!("{nodes} more node{}", if nodes == 1 { "" } else { "s" })
 }
 
 /// Returns the names of protocols: `ICMP, UDP and TCP over IPv6`. Without a family, it is both.

@@ -72,6 +72,11 @@ fn alone(verdict: &Verdict) -> Option<String> {
     }
 }
 
+/// Whether a verdict is over what could not be sent, and over no loss.
+fn is_unsent(verdict: &Verdict) -> bool {
+    verdict.reason.is_some() && verdict.loss_ratio().is_none()
+}
+
 /// The figures of a verdict, for short.
 struct Of<'a>(&'a Verdict);
 
@@ -146,6 +151,9 @@ pub fn title(verdict: &Verdict) -> String {
         Direction::Both => String::new(),
     };
     let that_way = || direction("that way", "the way back");
+    if is_unsent(verdict) {
+        network += ": cannot be sent";
+    }
     match verdict.kind {
         Kind::Node => format!("node {subject}{}, {network}", direction("what it sends", "what is sent to it")),
         Kind::Link => format!("link {subject}{}, {network}", that_way()),
@@ -170,6 +178,7 @@ const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/");
 /// Returns the document that says what to do.
 pub fn runbook(verdict: &Verdict) -> String {
     let place = match verdict.kind {
+        _ if is_unsent(verdict) => return format!("{DOCS}verdicts.md#probes-that-cannot-be-sent"),
         Kind::Flow | Kind::Mtu => return format!("{DOCS}verdicts.md#flows-and-large-packets"),
         _ if matches!(verdict.protocol, Some(Method::Udp | Method::Tcp)) => "udp-or-tcp-alone",
         Kind::Node => "a-node",
@@ -228,6 +237,7 @@ pub fn evidence(verdict: &Verdict) -> String {
             Of(verdict).count(Figure::Probes)
         ),
         _ if !verdict.is_loss() => of_slow(verdict),
+        _ if is_unsent(verdict) => String::new(),
         _ if Of(verdict).has(Figure::FlowRatio) => of_flows(verdict),
         Kind::Node => of_node(verdict),
         Kind::Link => of_link(verdict),
@@ -236,6 +246,15 @@ pub fn evidence(verdict: &Verdict) -> String {
     by_protocol(&mut text, verdict);
     by_family(&mut text, verdict);
     let of = Of(verdict);
+    if let Some(reason) = verdict.reason {
+        let (unsent, all) = (of.count(Figure::Unsent), of.count(Figure::UnsentOf));
+        let lead = if text.is_empty() { "" } else { "; " };
+        let _ = write!(
+            text,
+            "{lead}probes over {unsent} of {all} links could not be sent: {}; they count as neither sent nor lost",
+            reason.words()
+        );
+    }
     if of.has(Figure::MembersNotListed) {
         let _ = write!(text, "; {} members are not listed", of.count(Figure::MembersNotListed));
     }

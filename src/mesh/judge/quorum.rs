@@ -131,8 +131,10 @@ fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
         .collect();
     let mentions: Vec<&[_]> = group.iter().map(|it| it.mentions.as_slice()).collect();
     let examples: Vec<&[_]> = group.iter().map(|it| it.example.as_slice()).collect();
+    let reasons: Vec<&[_]> = group.iter().map(|it| it.reason.as_slice()).collect();
     let first = &group[0];
     Verdict {
+        reason: shared(&reasons, enough).first().map(|reason| **reason),
         id: first.id.clone(),
         members,
         sizes,
@@ -228,7 +230,7 @@ pub fn headline(said: &[Said], agreed: &[Verdict], overview: &Overview) -> Headl
     let holding: Vec<Verdict> = agreed.iter().filter(|it| it.holds()).cloned().collect();
     let has_just_ended = |it: &&Verdict| it.ended_unix_seconds.is_some_and(|end| end + EXPLAINS_SECONDS > now);
     let past: Vec<&Verdict> = agreed.iter().filter(|it| !it.unconfirmed).filter(has_just_ended).collect();
-    let line = verdicts::headline(&holding, &past, &overview.unsent, &overview.overall);
+    let line = verdicts::headline(&holding, &past, &overview.overall);
     if line.state != State::Well {
         return line;
     }
@@ -237,10 +239,7 @@ pub fn headline(said: &[Said], agreed: &[Verdict], overview: &Overview) -> Headl
         let mut held = said.held.verdicts.iter().filter(|it| it.holds() && it.kind.is_of_network());
         held.next().cloned()
     };
-    let is_not_well = |said: &&Said| {
-        let Overview { overall, unsent, .. } = &said.held.overview;
-        claim(said).is_some() || overall.losses.is_some() || !unsent.unsent.is_empty()
-    };
+    let is_not_well = |said: &&Said| claim(said).is_some() || said.held.overview.overall.losses.is_some();
     let not_well = said.iter().filter(is_not_well).count();
     match said.iter().find_map(claim) {
         Some(claim) if not_well >= needed => verdicts::unconfirmed(&claim),
@@ -490,24 +489,31 @@ mod tests {
     }
 
     #[test]
-    fn what_two_judges_say_could_not_be_sent_is_not_well_and_one_can_neither_add_nor_hide_it() {
-        let (honest, text) = (with_unsent("a"), "a cannot send ICMP over IPv4 to 2 of 2 peers: no route");
+    fn one_judge_can_neither_add_nor_hide_what_could_not_be_sent() {
+        let honest = with_unsent("a");
         for liar in [said(&[]), with_unsent("innocent")] {
             for place in 0..3 {
                 let mut all = vec![honest.clone(), honest.clone()];
                 all.insert(place, liar.clone());
-                let found = overview(&all);
-                assert_eq!((headline(&all, &[], &found).state, found.unsent.unsent.len()), (State::Losses, 1));
-                assert_eq!(found.unsent.unsent[0].node, "a");
-                // Beside a verdict, the line is made of what they agree on.
-                let agent = verdict("agent_unreachable", "b");
-                let line = headline(&all, from_ref(&agent), &found).text;
-                assert!(line.starts_with(&format!("{text}; the agent on b does not answer")), "{line}");
+                let found = overview(&all).unsent.unsent;
+                assert_eq!(found.iter().map(|it| it.node.as_str()).collect::<Vec<_>>(), ["a"]);
             }
         }
-        let apart = [with_unsent("a"), with_unsent("b")];
-        let found = overview(&apart);
-        let state = headline(&apart, &[], &found).state;
-        assert_eq!((state, found.unsent.unsent.len()), (State::Losses, 0), "they do not agree on it");
+        assert_eq!(overview(&[with_unsent("a"), with_unsent("b")]).unsent.unsent, [], "they do not agree on it");
+    }
+
+    #[test]
+    fn the_reason_for_which_probes_were_not_sent_is_that_of_two_judges() {
+        let of = |reason: Option<SendError>| said(&[Verdict { reason, ..verdict("node", "a") }]);
+        let [route, firewall, none] =
+            [Some(SendError::NoRoute), Some(SendError::NotPermitted), None].map(|reason| of(reason));
+        for (all, expected) in [
+            (vec![firewall.clone(), route.clone(), route.clone()], Some(SendError::NoRoute)),
+            (vec![route.clone(), none.clone(), none.clone()], None),
+            (vec![none, firewall, route.clone()], None),
+            (vec![route], Some(SendError::NoRoute)),
+        ] {
+            assert_eq!(agreed(&all)[0].reason, expected);
+        }
     }
 }

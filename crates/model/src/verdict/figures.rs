@@ -138,6 +138,10 @@ pub enum Figure {
     Adds,
     /// A judge does not report what the two others find.
     Lacks,
+    /// Links over which probes could not be sent.
+    Unsent,
+    /// Out of so many links.
+    UnsentOf,
     /// A number that this version does not know. It is left out as it is read.
     #[serde(other)]
     Other,

@@ -22,16 +22,30 @@ fn judged(mesh: &Mesh) -> (State, String) {
     (state, text)
 }
 
+/// The verdicts as `KIND SUBJECT DIRECTION PROTOCOL FAMILY SEVERITY`.
+fn found(mesh: &Mesh) -> Vec<String> {
+    let label = |verdict: Verdict| {
+        let protocol = verdict.protocol.map_or("all", Method::label);
+        let family = verdict.family.map_or("both", Family::label);
+        let (kind, direction) = (verdict.kind.label(), verdict.direction.label());
+        format!("{kind} {} {direction} {protocol} {family} {:?}", verdict.subject, verdict.severity)
+    };
+    mesh.verdicts().into_iter().map(label).collect()
+}
+
 #[test]
 fn a_mesh_without_a_route_for_ipv6_is_not_well() {
     let dual = mesh(&["a", "b", "c"], |_, to| {
         let over_ipv6 = ["icmpv6", "udpv6", "tcpv6"].map(|protocol| unsent(to, protocol, "no_route"));
-        std::iter::once(peer(to, 0)).chain(over_ipv6).collect()
+        ["icmp", "udp", "tcp"]
+            .map(|protocol| with(peer(to, 0), "protocol", json!(protocol)))
+            .into_iter()
+            .chain(over_ipv6)
+            .collect()
     });
-    assert_eq!(dual.verdicts(), []);
-    let text = "a and 2 more nodes cannot send ICMP, UDP or TCP over IPv6 to 2 of 2 peers: no route";
-    assert_eq!(judged(&dual), (State::Losses, text.to_owned()));
-    assert_eq!(dual.matrix.cell_count(), 6, "what was not sent is no link that was measured");
+    assert_eq!(found(&dual), ["mesh * both all ipv6 Critical"]);
+    assert_eq!(judged(&dual), (State::Cause, "no node can send over IPv6: no route".to_owned()));
+    assert!(dual.verdicts()[0].loss_ratio().is_none(), "nothing is lost");
     let listed = judge_whole(&dual.matrix).unsent;
     assert_eq!((listed.unsent.len(), listed.unsent_not_listed), (3, 0));
     assert_eq!(listed.unsent[2].protocols, [Protocol::Icmpv6, Protocol::Udpv6, Protocol::Tcpv6]);
@@ -43,50 +57,165 @@ fn a_firewall_of_one_node_names_that_node_alone() {
         "c" => vec![unsent(to, "icmp", "not_permitted")],
         _ => vec![peer(to, 0)],
     });
-    let text = "c cannot send ICMP over IPv4 to 3 of 3 peers: not permitted, as by a firewall of its own";
-    assert_eq!(judged(&firewall), (State::Losses, text.to_owned()));
+    assert_eq!(found(&firewall), ["node c out all both Critical"]);
+    let text = "c cannot send: not permitted, as by a firewall of its own";
+    assert_eq!(judged(&firewall), (State::Cause, text.to_owned()));
+    assert_eq!(
+        evidence(&firewall.verdicts()[0]),
+        "probes over 3 of 3 links could not be sent: not permitted, as by a firewall of its own; they count as neither \
+         sent nor lost"
+    );
 }
 
 #[test]
-fn routes_to_one_node_name_the_senders_and_that_node() {
-    for (reason, words) in [
-        ("no_route", "no route"),
-        ("prohibited", "prohibited, as by a route"),
-        ("invalid", "invalid, as behind a blackhole route"),
-        ("a reason of a later version", "another error"),
-    ] {
-        let routes = mesh(&["a", "b", "c", "d"], |from, to| {
-            if to == "d" { vec![unsent(to, "icmp", reason)] } else { vec![peer(to, u32::from(from == "d"))] }
-        });
-        let text = format!("a and 2 more nodes cannot send ICMP over IPv4 to d: {words}");
-        assert_eq!(judged(&routes), (State::Losses, text));
+fn one_protocol_that_cannot_be_sent_is_named_and_echoes_alone_are_no_page() {
+    for (label, name, severity) in [("udp", "UDP", "Critical"), ("tcp", "TCP", "Critical"), ("icmp", "ICMP", "Warning")]
+    {
+        let of = |to: &str, from: &str| {
+            ["icmp", "udp", "tcp"].map(|protocol| match (from, protocol == label) {
+                ("c", true) => unsent(to, protocol, "not_permitted"),
+                _ => with(peer(to, 0), "protocol", json!(protocol)),
+            })
+        };
+        let firewall = mesh(&["a", "b", "c", "d"], |from, to| of(to, from).to_vec());
+        assert_eq!(found(&firewall), [format!("node c out {label} both {severity}")]);
+        assert!(
+            judged(&firewall).1.starts_with(&format!("c cannot send {name}: not permitted")),
+            "{:?}",
+            judged(&firewall)
+        );
     }
 }
 
 #[test]
-fn an_agent_that_does_not_answer_comes_after_the_reason() {
-    let names = ["a", "b", "c"];
-    let without_d = names.iter().fold(Mesh::new(), |mesh, from| {
-        let others = names.iter().filter(|to| *to != from).map(|to| peer(to, 0));
-        mesh.row(&source(from, 120), &others.chain([unsent("d", "icmp", "no_route")]).collect::<Vec<_>>())
-    });
-    let (state, text) = judged(&without_d.missing("d"));
-    assert_eq!(state, State::Cause);
-    assert!(text.starts_with("a and 2 more nodes cannot send ICMP over IPv4 to d: no route; "), "{text}");
+fn routes_to_one_node_name_that_node() {
+    for (reason, text) in [
+        ("no_route", "nobody has a route to d"),
+        ("prohibited", "nobody can send to d: prohibited, as by a route"),
+        ("invalid", "nobody can send to d: invalid, as behind a blackhole route"),
+        ("a reason of a later version", "nobody can send to d: another error"),
+    ] {
+        let routes = mesh(&["a", "b", "c", "d"], |from, to| {
+            if to == "d" { vec![unsent(to, "icmp", reason)] } else { vec![peer(to, u32::from(from == "d"))] }
+        });
+        assert_eq!(found(&routes), ["node d in all both Critical"]);
+        assert_eq!(judged(&routes), (State::Cause, text.to_owned()));
+    }
 }
 
 #[test]
-fn a_fault_of_the_network_comes_first() {
+fn links_zones_and_their_pairs_are_named() {
+    let names = ["a1", "a2", "b1", "b2", "c1", "c2"];
+    let zoned = |refused: fn(&str, &str) -> bool| {
+        names.iter().fold(Mesh::new(), |mesh, from| {
+            let of = |to: &&str| {
+                let it = if refused(from, to) { unsent(to, "icmp", "prohibited") } else { peer(to, 0) };
+                with(it, "zone", json!(to[..1]))
+            };
+            let peers: Vec<Value> = names.iter().filter(|to| *to != from).map(of).collect();
+            mesh.row(&with(source(from, 300), "zone", json!(from[..1])), &peers)
+        })
+    };
+    for (refused, verdict, text) in [
+        (
+            (|from, to| (from, to) == ("b1", "a2")) as fn(&str, &str) -> bool,
+            "link b1->a2 out all both Warning",
+            "b1 cannot send to a2",
+        ),
+        (
+            |from, to| [("b1", "a2"), ("a2", "b1")].contains(&(from, to)),
+            "link a2->b1 both all both Warning",
+            "a2 and b1 cannot send to each other",
+        ),
+        (
+            |from, to| from.starts_with('b') && to.starts_with('a'),
+            "zone_pair b->a out all both Critical",
+            "zone b cannot send to zone a",
+        ),
+        (
+            |from, to| from.starts_with('b') && to.starts_with('a') || from.starts_with('a') && to.starts_with('b'),
+            "zone_pair a->b both all both Critical",
+            "zone a and zone b cannot send to each other",
+        ),
+        (
+            |from, to| from.starts_with('b') && !to.starts_with('b'),
+            "zone b out all both Critical",
+            "zone b cannot send to all other zones",
+        ),
+        (
+            |from, to| !from.starts_with('b') && to.starts_with('b'),
+            "zone b in all both Critical",
+            "no other zone can send to zone b",
+        ),
+        (
+            |from, to| from.starts_with('b') != to.starts_with('b'),
+            "zone b both all both Critical",
+            "zone b and all other zones cannot send to each other",
+        ),
+    ] {
+        let mesh = zoned(refused);
+        assert_eq!(found(&mesh), [verdict]);
+        assert_eq!(judged(&mesh).1, format!("{text}: prohibited, as by a route"));
+    }
+}
+
+#[test]
+fn two_causes_that_share_a_link_are_both_found() {
+    let mesh = mesh(&["a", "b", "c", "d", "e"], |from, to| match (from, to) {
+        ("a", _) => vec![unsent(to, "icmp", "not_permitted")],
+        (_, "e") => vec![unsent(to, "icmp", "no_route")],
+        _ => vec![peer(to, 0)],
+    });
+    let mut found = found(&mesh);
+    found.sort();
+    assert_eq!(found, ["node a out all both Critical", "node e in all both Critical"]);
+}
+
+#[test]
+fn an_agent_to_which_nothing_can_be_sent_is_not_said_to_be_silent() {
+    let names = ["a", "b", "c"];
+    let without_d = |refused: &[&str]| {
+        let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+            let others = names.iter().filter(|to| *to != from).map(|to| peer(to, 0));
+            let to_d = if refused.contains(from) { unsent("d", "icmp", "no_route") } else { peer("d", 0) };
+            mesh.row(&source(from, 120), &others.chain([to_d]).collect::<Vec<_>>())
+        });
+        mesh.missing("d")
+    };
+    assert_eq!(found(&without_d(&names)), ["node d in all both Critical"]);
+    // The first row is of the agent that has asked for the report.
+    assert_eq!(found(&without_d(&["a"])), ["link a->d out all both Warning"]);
+    let others = found(&without_d(&["b"]));
+    assert_eq!(others, ["link b->d out all both Warning", "agent_unreachable d both all both Info"]);
+}
+
+#[test]
+fn what_a_part_loses_for_the_same_reason_is_one_verdict() {
+    let names: Vec<String> = (0..8).map(|node| format!("n{node}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let both = mesh(&names, |from, to| match (from, to) {
+        ("n3", _) => vec![unsent(to, "icmp", "not_permitted")],
+        (_, "n3") => vec![peer(to, 60)],
+        _ => vec![peer(to, 0)],
+    });
+    assert_eq!(found(&both), ["node n3 both all both Critical"]);
+    let verdict = &both.verdicts()[0];
+    assert_eq!((verdict.reason, verdict.loss_ratio()), (Some(SendError::NotPermitted), Some(1.0)));
+    let text = evidence(verdict);
+    assert!(text.contains("; probes over 7 of 7 links could not be sent: not permitted"), "{text}");
+}
+
+#[test]
+fn a_loss_of_another_node_is_a_verdict_of_its_own() {
     let names: Vec<String> = (0..8).map(|node| format!("n{node}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let both = mesh(&names, |from, to| {
         let lost = if from == "n3" || to == "n3" { 30 } else { 0 };
-        let v6 = (from == "n5").then(|| unsent(to, "icmpv6", "no_route"));
-        std::iter::once(peer(to, lost)).chain(v6).collect()
+        let v6 = unsent(to, "icmpv6", "no_route");
+        let v6 = if from == "n5" { v6 } else { with(peer(to, 0), "protocol", json!("icmpv6")) };
+        vec![peer(to, lost), v6]
     });
-    let (state, text) = judged(&both);
-    assert_eq!((state, both.subjects()), (State::Cause, vec![(Kind::Node, "n3".into())]));
-    assert!(text.ends_with("; n5 cannot send ICMP over IPv6 to 7 of 7 peers: no route"), "{text}");
+    assert_eq!(found(&both), ["node n3 both all ipv4 Critical", "node n5 out all ipv6 Critical"]);
 }
 
 #[test]
@@ -102,8 +231,7 @@ fn a_single_probe_of_a_minute_is_no_finding_and_one_of_twenty_is() {
         })
     };
     assert_eq!(judged(&some(1)), (State::Well, "all well".to_owned()));
-    let text = "a cannot send ICMP over IPv4 to 1 of 1 peer: no buffer space";
-    assert_eq!(judged(&some(4)), (State::Losses, text.to_owned()));
+    assert_eq!(judged(&some(4)), (State::Cause, "a cannot send to b: no buffer space".to_owned()));
 }
 
 #[test]
@@ -120,16 +248,20 @@ fn a_report_says_it_of_its_own_node_and_takes_bounded_room() {
         }
         _ => vec![peer(to, 0)],
     });
-    let found = judge_whole(&lies.matrix);
-    assert_eq!((found.unsent.unsent.len(), found.unsent.unsent_not_listed), (10, 0));
-    assert!(found.unsent.unsent.iter().all(|it| it.node == "n07" && it.peers <= 4), "{:?}", found.unsent);
-    assert!(found.headline().text.starts_with("n07 cannot send "), "{}", found.headline().text);
+    let judged = judge_whole(&lies.matrix);
+    assert_eq!((judged.unsent.unsent.len(), judged.unsent.unsent_not_listed), (10, 0));
+    assert!(judged.unsent.unsent.iter().all(|it| it.node == "n07" && it.peers <= 4), "{:?}", judged.unsent);
+    assert_eq!(found(&lies), ["node n07 out all both Critical"]);
     let all = mesh(&names, |_, to| vec![unsent(to, "icmp", "no_route")]);
-    let found = judge_whole(&all.matrix);
-    assert_eq!((found.unsent.unsent.len(), found.unsent.unsent_not_listed), (UNSENT_MAX, 24));
-    let text = "n00 and 15 more nodes cannot send ICMP over IPv4 to 39 of 39 peers: no route; \
-                24 more nodes cannot send all probes";
-    assert_eq!(found.headline().text, text);
+    let judged = judge_whole(&all.matrix);
+    assert_eq!((judged.unsent.unsent.len(), judged.unsent.unsent_not_listed), (UNSENT_MAX, 24));
+    assert_eq!(judged.headline().text, "no node can send: no route");
+    // Each refuses another one.
+    let apart = mesh(&names, |from, to| {
+        let next = format!("n{:02}", (from[1..].parse::<u32>().expect("a number") + 1) % 40);
+        if to == next { vec![unsent(to, "icmp", "no_route")] } else { vec![peer(to, 0)] }
+    });
+    assert_eq!(found(&apart).len(), causes::CAUSES_MAX, "bounded");
 }
 
 #[test]
@@ -142,11 +274,9 @@ fn nodes_that_are_leaving_are_no_finding() {
 }
 
 #[test]
-fn each_network_has_an_entry_of_its_own() {
+fn each_network_has_a_verdict_of_its_own() {
     let nodes = mesh(&["a", "b", "c"], |_, to| {
         vec![peer(to, 0), with(unsent(to, "icmp", "prohibited"), "network", json!("node"))]
     });
-    let text = "a and 2 more nodes cannot send ICMP over IPv4 to 2 of 2 peers on the node network: \
-                prohibited, as by a route";
-    assert_eq!(judged(&nodes), (State::Losses, text.to_owned()));
+    assert_eq!(judged(&nodes), (State::Cause, "no node can send: prohibited, as by a route (node network)".to_owned()));
 }

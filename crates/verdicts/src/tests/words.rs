@@ -63,7 +63,7 @@ fn what_ended_verdicts_explain_is_well() {
         let judgement = at_once(judge_in_slices(&mesh.matrix, past));
         assert_eq!(judgement.found.verdicts, []);
         let past: Vec<&Verdict> = past.iter().collect();
-        let Headline { state, text } = headline(&[], &past, &judgement.unsent, &judgement.overall);
+        let Headline { state, text } = headline(&[], &past, &judgement.overall);
         (state, text)
     };
     let quiet = mesh(false);
@@ -84,7 +84,7 @@ fn the_gravest_verdict_comes_first_and_agents_last() {
     let agent = of(Kind::AgentUnreachable, "x", Severity::Info);
     let link = of(Kind::Link, "a->b", Severity::Warning);
     let zone = of(Kind::Zone, "z", Severity::Critical);
-    let said = |verdicts: &[Verdict]| headline(verdicts, &[], &UnsentProbes::default(), &Overall::default()).text;
+    let said = |verdicts: &[Verdict]| headline(verdicts, &[], &Overall::default()).text;
     for verdicts in [[agent.clone(), link.clone(), zone.clone()], [zone.clone(), agent.clone(), link.clone()]] {
         assert_eq!(said(&verdicts), "zone z is cut off from all other zones, and 2 more");
     }

@@ -39,9 +39,9 @@ enum Part {
     FromZone(u8),
     /// What is sent to a zone from all others.
     ToZone(u8),
-    /// Both.
+    /// What a zone sends to all others, and is sent by them.
     Zone(u8),
-    /// All links.
+    /// All links of the mesh.
     Mesh,
     /// What a node sends to another.
     Link(u16, u16),

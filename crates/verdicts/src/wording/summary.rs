@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use kube_canary_model::report::SendError;
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
 
-use super::{Of, alone, disputed, percent, reached, symptoms, where_to};
+use super::{Of, alone, disputed, is_unsent, percent, reached, symptoms, where_to};
 
 /// From this loss on, nothing worth mentioning arrives.
 const CUT_OFF: f64 = 0.9;
@@ -38,6 +39,7 @@ pub fn summary(verdict: &Verdict) -> String {
         Kind::AgentUnreachable => format!("the agent on {} does not answer; {}", verdict.subject, reached(verdict)),
         Kind::AgentSuspect => format!("the agent on {} is suspect: {}", verdict.subject, disputed(verdict)),
         _ if !verdict.is_loss() => slow_summary(verdict),
+        _ if is_unsent(verdict) => unsent_summary(verdict),
         Kind::Flow | Kind::Mtu => part_summary(verdict),
         _ => loss_summary(verdict),
     };
@@ -60,6 +62,35 @@ fn slow_summary(verdict: &Verdict) -> String {
         (_, Some((a, b))) => format!("{a} -> {b} is slow"),
         _ => "all links are slow".to_owned(),
     }
+}
+
+/// Sums up what cannot be sent.
+fn unsent_summary(verdict: &Verdict) -> String {
+    let of = Of(verdict);
+    let protocol = verdict.protocol.map(|protocol| format!(" {}", protocol.name())).unwrap_or_default();
+    let family = verdict.family.map(|family| format!(" over {}", family.name())).unwrap_or_default();
+    let (what, subject) = (format!("{protocol}{family}"), &verdict.subject);
+    let zone = with_noun("zone", subject);
+    let ends = verdict.ends().map(|(a, b)| match verdict.kind {
+        Kind::ZonePair => (with_noun("zone", a), with_noun("zone", b)),
+        _ => (a.to_owned(), b.to_owned()),
+    });
+    let (unsent, all) = (of.count(Figure::Unsent), of.count(Figure::UnsentOf));
+    let has_no_route = verdict.reason == Some(SendError::NoRoute) && unsent == all;
+    let finding = match (verdict.kind, verdict.direction, ends) {
+        (_, Direction::Both, Some((a, b))) => format!("{a} and {b} cannot send{what} to each other"),
+        (_, _, Some((a, b))) => format!("{a} cannot send{what} to {b}"),
+        (Kind::Node, Direction::In, _) if has_no_route => return format!("nobody has a route to {subject}{family}"),
+        (Kind::Node, Direction::In, _) if unsent == all => format!("nobody can send{what} to {subject}"),
+        (Kind::Node, Direction::In, _) => format!("{unsent} of {all} nodes cannot send{what} to {subject}"),
+        (Kind::Zone, Direction::In, _) => format!("no other zone can send{what} to {zone}"),
+        (Kind::Zone, Direction::Out, _) => format!("{zone} cannot send{what} to all other zones"),
+        (Kind::Zone, Direction::Both, _) => format!("{zone} and all other zones cannot send{what} to each other"),
+        (Kind::Mesh, ..) if unsent == all => format!("no node can send{what}"),
+        (Kind::Mesh, ..) => format!("most nodes cannot send{what}"),
+        _ => format!("{subject} cannot send{what}"),
+    };
+    format!("{finding}: {}", verdict.reason.unwrap_or(SendError::Other).words())
 }
 
 /// Sums up what some flows of a link lose, or large packets.
