@@ -20,7 +20,9 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
-use crate::exposition::{About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Traces, View, Walks};
+use crate::exposition::{
+    About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Strangers, Traces, View, Walks,
+};
 use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
@@ -29,6 +31,7 @@ use crate::peers::{Directory, Family, Own};
 use crate::prober::socket::SocketError;
 use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
+use crate::report::Session;
 use crate::statistics::Statistics;
 use crate::sys::lacks::Lack;
 use crate::sys::stop::Stop;
@@ -140,6 +143,10 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     if let Some(udp) = &mut probers.udp {
         let wire = udp.wire();
         view.statistics.set_flow_ports(Family::ALL.map(|family| wire.source_ports(family)));
+        let listed = |over_ipv6: bool| of_pod.iter().copied().find(move |it| it.is_ipv6() == over_ipv6);
+        let addresses = [listed(false), listed(true)].into_iter().flatten();
+        let addresses = addresses.filter(|_| !settings.pod_addresses.is_empty()).collect();
+        view.strangers.set_own(Session { ssid: udp.ssid(), addresses });
     }
     view.statistics.set_listening_since(clock::monotonic());
     allocator::mark_baseline();
@@ -181,6 +188,7 @@ fn new_view(settings: &RunSettings, about: About) -> View {
         about,
         traces: Traces::default(),
         walks: Walks::default(),
+        strangers: Strangers::default(),
         judging: Judging::default(),
     }
 }

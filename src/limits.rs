@@ -99,6 +99,11 @@ pub const STAMP_SHARES: usize = 128;
 /// How long a place is kept for a pair of sessions that sends nothing, unless four intervals are
 /// longer. An agent that restarts has another pair.
 pub const STAMP_PAIR_KEPT: Duration = Duration::from_secs(10);
+/// How often requests of strangers are read, and how many at most of each family. They have a
+/// socket of their own, of which the kernel drops the rest.
+pub const STAMP_STRANGERS_EVERY: Duration = Duration::from_secs(1);
+/// See [`STAMP_STRANGERS_EVERY`].
+pub const STAMP_STRANGERS_MAX: usize = 128;
 /// Bounds of the classic RTT histogram, besides +Inf.
 pub const RTT_BUCKETS_MAX: usize = 16;
 

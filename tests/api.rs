@@ -12,7 +12,9 @@ use std::time::Instant;
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Traces, View, Walks};
+use kube_canary::exposition::{
+    About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Strangers, Traces, View, Walks,
+};
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Method, Own, SlotId};
@@ -52,6 +54,7 @@ impl Agent {
             about: About::new(&allocator),
             traces: Traces::default(),
             walks: Walks::default(),
+            strangers: Strangers::default(),
             judging: Judging::default(),
         };
         Self(App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() })

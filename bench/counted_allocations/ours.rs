@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, Judging, MetricsBody, SeriesSettings, Traces, View, Walks,
+    About, AgentMetrics, Build, Format, Health, Judging, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_MAX};
@@ -55,6 +55,7 @@ impl Agent {
             health,
             about,
             walks: Walks::default(),
+            strangers: Strangers::default(),
             judging: Judging::default(),
             traces: Traces::default(),
         });

@@ -331,7 +331,7 @@ impl Examination {
         if self.unsent.unsent_not_listed > 0 {
             let _ = writeln!(text, "    and of {}", count(self.unsent.unsent_not_listed, "more node"));
         }
-        if let Some(note) = wording::note(&self.overall) {
+        for note in wording::notes(&self.overall) {
             let _ = writeln!(text, "\nNo fault: {}", printable(&note));
         }
         // The others are in a verdict, together with what else is known of them.

@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
     use crate::allocator;
-    use crate::exposition::{About, App, Health, Judging, Traces, Walks};
+    use crate::exposition::{About, App, Health, Judging, Strangers, Traces, Walks};
     use crate::http::{Reply, Routes, Server};
     use crate::statistics::Statistics;
     use crate::sys::clock::monotonic;
@@ -388,6 +388,7 @@ mod tests {
             about: About::new(&allocator),
             traces: Traces::default(),
             walks: Walks::default(),
+            strangers: Strangers::default(),
             judging: Judging::default(),
         };
         view.health.beat(monotonic());

@@ -70,6 +70,7 @@ impl Judging {
                     ("kind", it.kind.label()),
                     ("network", it.network.label()),
                     ("protocol", it.protocol.map_or("all", Method::label)),
+                    ("severity", it.severity.label()),
                     ("subject", &*it.subject),
                 ];
                 (labels, it.holds().into())
@@ -139,8 +140,11 @@ mod tests {
         let ended = Verdict { id, ended_unix_seconds, ..verdict.clone() };
         let (since, at, verdicts) = (Nanos::from_millis(10_000), Nanos::from_millis(50_000), vec![verdict, ended]);
         judging.publish(Some(Judged { since, rounds: 3, at, nodes: 7, verdicts, dropped: 2 }));
-        let labels =
-            |id| format!(r#"direction="in",id="{id}",kind="link",network="pod",protocol="all",subject="a\"->b""#);
+        let labels = |id| {
+            format!(
+                r#"direction="in",id="{id}",kind="link",network="pod",protocol="all",severity="warning",subject="a\"->b""#
+            )
+        };
         assert_eq!(
             written(&judging),
             format!(

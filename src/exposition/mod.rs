@@ -24,6 +24,7 @@ mod protobuf;
 mod report;
 mod routes;
 mod series;
+mod strangers;
 mod subjects;
 mod text;
 mod throttle;
@@ -40,6 +41,7 @@ pub use judging::{Judged, Judging};
 pub use metrics::MetricsBody;
 pub use routes::App;
 pub use series::{LinkSeries, SeriesSettings};
+pub use strangers::Strangers;
 pub use traces::Traces;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -71,6 +73,8 @@ pub struct View {
     pub traces: Traces,
     /// Bodies in progress that walk over the slots, one frame at a time.
     pub walks: Walks,
+    /// The session of our UDP probes, and what has come from strangers.
+    pub strangers: Strangers,
     /// The verdicts, if the agent is one of the judges.
     pub judging: Judging,
 }

@@ -71,6 +71,8 @@ pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured)
         echo_requests_received: own.echoes.map(|echoes| echoes.requests_received),
         echo_replies_sent: own.echoes.map(|echoes| echoes.replies_sent),
         listening_seconds: statistics.listening_for(now()).map(Nanos::as_secs_f64),
+        session: view.strangers.own().filter(|_| is_unanswered(statistics, directory)).cloned(),
+        strangers: view.strangers.heard(),
         recent: RecentSource {
             seconds: Some(*seconds),
             echo_requests_received: recent.echoes.map(|echoes| echoes.requests_received),
@@ -83,6 +85,20 @@ pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured)
             rtt_p99_seconds: rtt_p99_seconds(statistics, directory),
         },
     }
+}
+
+/// Whether half of the links by UDP have lost probes and no answers.
+fn is_unanswered(statistics: &Statistics, directory: &Directory) -> bool {
+    if !statistics.methods().iter().any(|method| method == Method::Udp) {
+        return false;
+    }
+    let recent = directory.peers().filter_map(|(slot, _)| statistics.of(Method::Udp).recent(slot, now()));
+    let (mut links, mut unanswered) = (0, 0);
+    for link in recent.filter(|link| link.sent > 0) {
+        links += 1;
+        unanswered += usize::from(link.received == 0 && link.lost > 0);
+    }
+    unanswered > 0 && unanswered * 2 >= links
 }
 
 /// Returns the 99th percentile over all slots, by ICMP if the agent probes by it.
@@ -286,10 +302,11 @@ mod tests {
     use std::net::{IpAddr, Ipv6Addr};
 
     use super::*;
-    use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX};
+    use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX, STRANGERS_MAX};
     use crate::prober::SendError;
     use crate::prober::udp::trace::Comparison::DiesAfter;
     use crate::prober::udp::trace::HOPS_MAX;
+    use crate::report::{Session, Stranger};
     use crate::statistics::SendLag;
 
     /// The longest number.
@@ -416,6 +433,8 @@ mod tests {
             echo_requests_received: Some(u64::MAX),
             echo_replies_sent: Some(u64::MAX),
             listening_seconds: LONGEST,
+            session: Some(Session { ssid: u16::MAX, addresses: vec![address; 2] }),
+            strangers: vec![Stranger { address, ssid: u16::MAX, requests: u32::MAX }; STRANGERS_MAX],
             recent: RecentSource {
                 seconds: LONGEST,
                 echo_requests_received: Some(u64::MAX),

@@ -202,6 +202,19 @@ pub fn listen_only_to(fd: &OwnedFd, family: Family, kind: SocketKind, identifier
     filtered
 }
 
+/// Sets the program that chooses one of the sockets of a port for each packet or handshake
+/// (`SO_ATTACH_REUSEPORT_CBPF` of socket(7)). `fd` is one of them.
+///
+/// # Errors
+/// The error of `setsockopt`.
+pub fn choose_by(fd: &impl AsRawFd, program: &[SockFilter]) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?;
+    // A `SockFilter` is a transparent `sock_filter`, of which there are `len`. The kernel copies
+    // them, and writes nothing.
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
+    set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+}
+
 /// Asks for a receive queue that holds what `peers` answer within about a second. The kernel grants
 /// at most `net.core.rmem_max`. Never asks for less than the current size.
 pub fn make_room(fd: &OwnedFd, peers: usize) {

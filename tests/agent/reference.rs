@@ -36,7 +36,7 @@ zero bucket.
 | what | series in text | in protobuf |
 |---|---:|---:|
 | the agent | 104 to 116 | 76 to 88 |
-| a judge: `judged_nodes`, `judgement_age_seconds`, `verdicts_dropped`, and 2 for each of at most 64 verdicts | 3 to 131 | 3 to 131 |
+| a judge: `judged_nodes`, `judgement_age_seconds`, `verdicts_dropped`, and 3 for each of at most 64 verdicts | 3 to 195 | 3 to 195 |
 | a pair of zones by ICMP: 3 counters and a histogram | 18 | 4 |
 | a pair of zones by UDP or TCP: 3 counters | 3 | 3 |
 | a link by ICMP with `--link-series full`, the default: 9 counters and a histogram | 24 | 10 |
@@ -123,7 +123,7 @@ const SOMETIMES: [[&str; 5]; 12] = [
     [
         "kube_canary_verdict",
         "gauge",
-        "direction,id,kind,network,protocol,subject",
+        "direction,id,kind,network,protocol,severity,subject",
         "Verdicts of this judge: 1 while a verdict holds, 0 for ten minutes after.",
         "on a judge",
     ],

@@ -10,7 +10,9 @@ use std::time::Duration;
 use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Ranks, Roster, ranks};
-use kube_canary::exposition::{About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Traces, View, Walks};
+use kube_canary::exposition::{
+    About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Strangers, Traces, View, Walks,
+};
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
 use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{JudgeTimes, MeshRoutes, Times};
@@ -307,6 +309,7 @@ impl Mesh {
             about: About::new(&allocator),
             traces: Traces::default(),
             walks: Walks::default(),
+            strangers: Strangers::default(),
             judging: Judging::default(),
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };

@@ -128,7 +128,7 @@ fn a_judge_exports_the_verdicts_that_readers_get() {
     let text = |field: &str| verdict[field].as_str().expect("text").to_owned();
     assert_eq!((text("kind"), text("subject")), ("node".to_owned(), "c".to_owned()), "{document}");
     let expected = format!(
-        "\nkube_canary_verdict{{direction=\"both\",id=\"{}\",kind=\"node\",network=\"pod\",protocol=\"all\",subject=\"c\"}} 1\n",
+        "\nkube_canary_verdict{{direction=\"both\",id=\"{}\",kind=\"node\",network=\"pod\",protocol=\"all\",severity=\"critical\",subject=\"c\"}} 1\n",
         text("id")
     );
     let metrics = metrics(&mesh);
@@ -317,10 +317,9 @@ fn a_new_judge_takes_over_the_past_on_which_the_others_agree_and_names_the_one_t
     let suspect = &document["verdicts"][0];
     let found = (&suspect["figures"], &suspect["mentions"], &suspect["evidence"]);
     assert_eq!(found, (&json!({"adds": 1}), &json!([["disputed", "node innocent"]]), &Value::Null), "no sentence");
-    assert!(
-        metrics(&mesh)
-            .contains(&format!("kind=\"agent_suspect\",network=\"pod\",protocol=\"all\",subject=\"{name}\"}} 1"))
-    );
+    assert!(metrics(&mesh).contains(&format!(
+        "kind=\"agent_suspect\",network=\"pod\",protocol=\"all\",severity=\"warning\",subject=\"{name}\"}} 1"
+    )));
 }
 
 #[test]

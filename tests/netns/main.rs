@@ -50,6 +50,7 @@ mod protocols;
 mod random;
 #[path = "../common/refusals.rs"]
 mod refusals;
+mod rewritten;
 #[path = "../common/rows.rs"]
 mod rows;
 mod service;

@@ -14,7 +14,7 @@ fn three() -> Mesh {
     });
     mesh.verdicts.push(losing("node-2", 2));
     mesh.verdicts.push(
-        json!({"kind": "agent_starved", "subject": "node-2", "direction": "both", "network": "pod", "severity": "info",
+        json!({"kind": "agent_starved", "subject": "node-2", "direction": "both", "network": "pod", "severity": "warning",
         "since_unix_seconds": clock::realtime().as_secs() - 4_000,
         "evidence": "its agent lags, and what it measured is discounted: it sends 120 ms late (99th percentile)"}),
     );

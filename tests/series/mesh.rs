@@ -6,7 +6,8 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::discovery::{Network, PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, Judging, LinkSeries, MetricsBody, SeriesSettings, Traces, View, Walks,
+    About, AgentMetrics, Build, Format, Health, Judging, LinkSeries, MetricsBody, SeriesSettings, Strangers, Traces,
+    View, Walks,
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
@@ -84,6 +85,7 @@ impl Agent {
             about: About::new(&allocator),
             traces: Traces::default(),
             walks: Walks::default(),
+            strangers: Strangers::default(),
             judging: Judging::default(),
         };
         Self { view: Arc::new(view), metrics, zones }

@@ -22,6 +22,8 @@ pub const FLOW_NATS_MIN: u8 = 5;
 pub const FLOWS_MAX: u8 = 16;
 /// Agents that are asked: the largest supported Kubernetes cluster.
 pub const AGENTS_MAX: usize = 5_000;
+/// Sessions of strangers that a report lists.
+pub const STRANGERS_MAX: usize = 8;
 /// Objects of one report, `/api/v1/peers`: all slots, each by three methods. 5,000 nodes of two
 /// families have 29,994 with `--max-peers 0`. Agents read a report object by object, so this takes
 /// none of their memory.

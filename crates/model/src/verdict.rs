@@ -97,13 +97,22 @@ pub enum Confidence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Only an agent is affected.
+    /// Something is slow, or is a single link, one of several paths or an agent, or ICMP alone is
+    /// lost.
     #[default]
-    Info,
-    /// Something is slow, or loses less than a tenth, or is a single link.
     Warning,
-    /// More than a single link loses a tenth or more.
+    /// More than a single link loses packets, or large ones do not pass.
     Critical,
+}
+
+impl Severity {
+    /// Returns the label of the severity.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Warning => "warning",
+            Self::Critical => "critical",
+        }
+    }
 }
 
 /// The direction in which packets are lost.
@@ -149,6 +158,10 @@ pub enum Mention {
     OnlyReport,
     /// Why the report of the node is missing.
     Error,
+    /// The address that its packets come from, as other nodes see it.
+    SeenAs,
+    /// The address that it has in the list of members.
+    ListedAs,
     /// The finding about which judges differ, such as `node n3`.
     Disputed,
 }
@@ -210,8 +223,8 @@ pub struct Verdict {
     /// them in particular.
     #[serde(default)]
     pub protocol: Option<Method>,
-    /// Why probes could not be sent. `None` if all were. It is no part of what the verdict is about:
-    /// a kernel that refuses what its agent sends may as well drop what others send there.
+    /// Why probes could not be sent. `None` if all were. It is no part of what the verdict is
+    /// about: a kernel that refuses what its agent sends may as well drop what others send there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<SendError>,
     /// The numbers that it follows from.
@@ -263,7 +276,7 @@ impl Verdict {
             members: Vec::new(),
             sizes: Vec::new(),
             confidence: Confidence::Likely,
-            severity: Severity::Info,
+            severity: Severity::Warning,
             direction: Direction::Both,
             network,
             family: None,

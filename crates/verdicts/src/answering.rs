@@ -13,6 +13,7 @@
 
 use super::agents::Standing;
 use super::pairs::Tally;
+use super::rewritten::Rewritten;
 use crate::matrix::{Cell, Layer, Matrix, Presence};
 use kube_canary_model::report::Method;
 
@@ -83,6 +84,8 @@ pub struct Answering {
     links: Vec<(u16, u16)>,
     /// The layers with evidence.
     layers: u8,
+    /// Nodes that cannot be answered, because the network rewrites their address.
+    pub rewritten: Rewritten,
 }
 
 impl Answering {
@@ -92,7 +95,7 @@ impl Answering {
         const { assert!(size_of::<Agent>() == 16) };
         let by_agents = Layer::Udp.bit() | Layer::Tcp.bit();
         if matrix.layers() & by_agents == 0 {
-            return Self { agents: Vec::new(), links: Vec::new(), layers: matrix.layers() };
+            return Self { layers: matrix.layers(), ..Self::default() };
         }
         let agent = |node: u16| match (matrix.row(node), matrix.get(node).presence) {
             _ if standings[usize::from(node)] == Standing::Starved => {
@@ -107,7 +110,8 @@ impl Answering {
             (None, _) => Agent { unheard: Some(Unheard::Few), ..Agent::default() },
         };
         let agents = matrix.numbers().map(agent).collect();
-        let mut answering = Self { agents, links: Vec::new(), layers: 0 };
+        let rewritten = Rewritten::of(matrix, standings);
+        let mut answering = Self { agents, links: Vec::new(), layers: 0, rewritten };
         answering.hear(matrix, standings);
         for node in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
             for cell in matrix.cells(node).iter().flat_map(|cell| cell.parts()) {
@@ -150,7 +154,9 @@ impl Answering {
     pub fn counts(&self, source: u16, cell: Cell) -> bool {
         let layer = cell.layer();
         layer.method() == Method::Icmp
-            || self.has_answered(source, cell.peer(), layer, cell.probes() > cell.lost()) && !self.is_refused(cell)
+            || self.has_answered(source, cell.peer(), layer, cell.probes() > cell.lost())
+                && !self.is_refused(cell)
+                && !(layer == Layer::Udp && self.rewritten.has((source, cell.peer(), cell.is_over_ipv6())))
     }
 
     /// Whether an agent that does not listen has refused the handshakes of a cell. A rule of the
@@ -161,7 +167,8 @@ impl Answering {
 
     /// Whether what a source says of a peer's UDP, beside the cells, is evidence.
     pub fn counts_udp(&self, source: u16, peer: u16) -> bool {
-        self.unheard(peer).is_none() && self.has_answered(source, peer, Layer::Udp, true)
+        let is_rewritten = [false, true].into_iter().any(|over_ipv6| self.rewritten.has((source, peer, over_ipv6)));
+        self.unheard(peer).is_none() && self.has_answered(source, peer, Layer::Udp, true) && !is_rewritten
     }
 
     fn has_answered(&self, source: u16, peer: u16, layer: Layer, has_answers: bool) -> bool {

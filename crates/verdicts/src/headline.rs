@@ -8,12 +8,13 @@ use super::agents::Standing;
 use super::answering::Answering;
 use super::subject::covers;
 use super::wording::{percent, summary, where_to};
-use super::{Kind, Verdict};
+use super::{Kind, StrangersSeen, Verdict};
 use crate::matrix::{Cell, Matrix};
 use crate::slices::Slice;
 use kube_canary_model::limits::NAME_BYTES_MAX;
 use kube_canary_model::method::Method;
 use kube_canary_model::report::Network;
+use kube_canary_model::verdict::Figure;
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
 /// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
@@ -62,6 +63,8 @@ pub struct Overall {
     pub is_unmeasured: bool,
     /// Links that carry smaller packets than their route says, where the network tells the senders.
     pub narrow: Option<NarrowLinks>,
+    /// Requests from addresses that are no member's, which explain no loss.
+    pub strangers: Option<StrangersSeen>,
 }
 
 /// Links whose path MTU is below that of their route, and known to the kernels that send: packets
@@ -113,7 +116,9 @@ impl Overall {
     pub fn is_bounded(&self) -> bool {
         let worst = self.losses.iter().filter_map(|losses| losses.worst.as_ref());
         let narrow = self.narrow.iter().flat_map(|narrow| [&narrow.source, &narrow.peer]);
-        let names = worst.clone().flat_map(|link| [&link.source, &link.peer]).chain(&self.first_unknown).chain(narrow);
+        let strangers = self.strangers.iter().flat_map(|seen| [&seen.address, &seen.node]);
+        let of_links = worst.clone().flat_map(|link| [&link.source, &link.peer]).chain(narrow);
+        let names = of_links.chain(&self.first_unknown).chain(strangers);
         names.map(String::len).all(|bytes| bytes <= NAME_BYTES_MAX)
             && worst.map(|link| link.loss_ratio).all(|ratio| (0.0..=1.0).contains(&ratio))
     }
@@ -164,6 +169,7 @@ pub fn unconfirmed(verdict: &Verdict) -> Headline {
 fn recovered(verdict: &Verdict) -> Option<String> {
     let ended = verdict.ended_unix_seconds?;
     let was = match verdict.reason {
+        _ if verdict.figures.has(Figure::Rewritten) => "sent from another address",
         Some(_) if verdict.loss_ratio().is_none() => "could not send, or be sent to,",
         _ if verdict.is_loss() => "lost packets",
         _ => "was slow",
@@ -303,6 +309,7 @@ fn unknown(matrix: &Matrix) -> Overall {
         links_not_kept: matrix.not_kept().all_cells(),
         is_unmeasured: !measured.contains(&true),
         narrow: None,
+        strangers: None,
     }
 }
 

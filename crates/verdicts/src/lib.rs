@@ -38,6 +38,7 @@ mod networks;
 mod pairs;
 mod protocols;
 mod quiet;
+mod rewritten;
 mod score;
 mod search;
 mod shared;
@@ -55,6 +56,7 @@ pub use headline::{
     EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, WorstLink, gravity, headline, unconfirmed,
 };
 pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
+pub use rewritten::StrangersSeen;
 pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
 
@@ -148,7 +150,8 @@ pub async fn judge_in_slices<'a>(matrix: &'a Matrix, past: &[Verdict]) -> Judgem
     let unsent = unsent::search(matrix, &standings);
     let past: Vec<&Verdict> = past.iter().chain(&found.ended).collect();
     let overall = headline::overall((&found.verdicts, &past), matrix, &standings, &answering).await;
-    let overall = Overall { narrow: links::narrow(matrix, &standings), ..overall };
+    let (narrow, strangers) = (links::narrow(matrix, &standings), answering.rewritten.others(matrix));
+    let overall = Overall { narrow, strangers, ..overall };
     let names = |standing: Standing| {
         let are = matrix.numbers().zip(&standings).filter(move |(_, of)| **of == standing);
         are.map(|(node, _)| matrix.name(node))
@@ -204,6 +207,7 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     verdicts.extend(starved.map(|node| describe::starved(matrix, node)));
     missing::of_agents(pods, &parts, &mut verdicts);
     unsent::causes::add(pods, &mut verdicts).await;
+    answering.rewritten.add(matrix, &mut verdicts);
     verdicts.sort_by(|a, b| gravity(a).cmp(&gravity(b)).then(b.weight.total_cmp(&a.weight)));
     let (mut verdicts, mut ended): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(Verdict::holds);
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
@@ -288,8 +292,7 @@ fn of_losses<'a>(
         let ended_unix_seconds = ended.map(|moment| scope.matrix.moment(moment));
         let certain = confidence(scope, finding, detail);
         let confidence = if is_likely { Confidence::Likely } else { certain };
-        let rate = family.map_or(finding.rate, |family| detail.by_family[family as usize].rate());
-        let severity = severity(finding.cause, rate, protocol);
+        let severity = severity(finding.cause, protocol);
         let weight = finding.score;
         verdicts.push(Verdict { confidence, severity, protocol, ended_unix_seconds, weight, ..verdict });
     }
@@ -298,8 +301,6 @@ fn of_losses<'a>(
 /// A cause with so many nats beyond its cost is certain. Among meshes with a verdict, chance causes
 /// this in one of e^8 = 3,000.
 const CERTAIN_NATS: f64 = 8.0;
-/// From this loss on, a cause that is wider than a link is critical.
-const CRITICAL_RATE: f64 = 0.1;
 
 fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
     let is_one_sided = match finding.cause {
@@ -319,11 +320,12 @@ fn is_contradicted(detail: &Detail) -> bool {
 }
 
 /// Echo requests are for probing alone. If other protocols pass, no user of the network is
-/// affected.
-fn severity(cause: Cause, rate: f64, protocol: Option<Method>) -> Severity {
-    let is_wide = !matches!(cause, Cause::Link(..));
-    let is_of_users = protocol != Some(Method::Icmp);
-    if is_wide && is_of_users && rate >= CRITICAL_RATE { Severity::Critical } else { Severity::Warning }
+/// affected. The severity is that of the alert, which must not change while a verdict holds, so it
+/// does not depend on how much is lost.
+const fn severity(cause: Cause, protocol: Option<Method>) -> Severity {
+    let is_wide = !matches!(cause, Cause::Link(..) | Cause::Paths);
+    let is_of_users = !matches!(protocol, Some(Method::Icmp));
+    if is_wide && is_of_users { Severity::Critical } else { Severity::Warning }
 }
 
 /// The family that a cause is about, if it loses at least so many times what the other loses.

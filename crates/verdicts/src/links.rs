@@ -216,10 +216,9 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
     let network = if has_paths_below { Network::Node } else { Network::Pod };
     for Group { node, flows, pairs, share, .. } in &groups {
         let worst = flows.iter().max_by_key(|it| it.lost);
-        let severity = if *share >= super::CRITICAL_RATE { Severity::Critical } else { Severity::Warning };
         verdicts.extend(worst.map(|worst| Verdict {
             confidence: Confidence::Certain,
-            severity,
+            severity: Severity::Warning,
             protocol: node.map(|_| Method::Udp),
             ..with_end(mesh, flows, describe::flows(mesh.matrix, network, *node, pairs.len(), *share, worst))
         }));

@@ -1,4 +1,5 @@
 mod protocols;
+mod rewritten;
 mod shapes;
 mod unsent;
 mod words;

@@ -13,6 +13,7 @@ use kube_canary_model::report::{Network, Way};
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
 use serde::{Serialize, Serializer};
 
+use crate::StrangersSeen;
 use crate::headline::{NarrowLinks, Overall};
 
 /// From this loss of all links on, a rule of the cluster may be the cause of what UDP or TCP alone
@@ -237,6 +238,7 @@ pub fn evidence(verdict: &Verdict) -> String {
             Of(verdict).count(Figure::Probes)
         ),
         _ if !verdict.is_loss() => of_slow(verdict),
+        _ if Of(verdict).has(Figure::Rewritten) => of_rewritten(verdict),
         _ if is_unsent(verdict) => String::new(),
         _ if Of(verdict).has(Figure::FlowRatio) => of_flows(verdict),
         Kind::Node => of_node(verdict),
@@ -521,8 +523,32 @@ pub fn symptoms(verdict: &Verdict) -> String {
     symptoms.join(", ")
 }
 
+/// Returns where the packets of a node come from, and where they should.
+fn addresses(verdict: &Verdict) -> [&str; 2] {
+    let of = |part: Mention| verdict.mentioned(part).filter(|it| !it.is_empty());
+    [of(Mention::SeenAs).unwrap_or("another address"), of(Mention::ListedAs).unwrap_or("its own")]
+}
+
+fn of_rewritten(verdict: &Verdict) -> String {
+    let (of, [seen, listed]) = (Of(verdict), addresses(verdict));
+    format!(
+        "on {} of {} links its UDP probes arrive from {seen}, which is no member's address, instead of {listed}; no \
+         packet is lost, but agents answer members alone: masquerading (NAT) of traffic between pods rewrites it",
+        of.count(Figure::Rewritten),
+        of.count(Figure::RewrittenOf)
+    )
+}
+
 /// Returns what a reader should know of a mesh, though it is no fault.
-pub fn note(overall: &Overall) -> Option<String> {
+pub fn notes(overall: &Overall) -> Vec<String> {
+    let strangers = overall.strangers.as_ref().map(|StrangersSeen { address, node, further }| {
+        let more = if *further > 0 { format!(", and so on for {further} more") } else { String::new() };
+        format!("UDP probes come to {node} from {address}, which is no member's address{more}; they get no answer")
+    });
+    narrow_note(overall).into_iter().chain(strangers).collect()
+}
+
+fn narrow_note(overall: &Overall) -> Option<String> {
     let NarrowLinks { pairs, source, peer, passes_bytes } = overall.narrow.as_ref()?;
     let more = match pairs - 1 {
         0 => String::new(),

@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use super::document::{Overview, Said};
 use crate::limits::{JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{
-    self, Confidence, Direction, EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, UNSENT_MAX, Unsent,
-    UnsentProbes, Verdict, WorstLink,
+    self, Confidence, Direction, EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, StrangersSeen,
+    UNSENT_MAX, Unsent, UnsentProbes, Verdict, WorstLink,
 };
 use crate::report::Missing;
 use crate::verdict::Figures;
@@ -211,6 +211,13 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         passes_bytes: middle(links.iter().map(|it| it.passes_bytes)),
         ..links[0].clone()
     });
+    let strangers: Vec<&StrangersSeen> = all().filter_map(|it| it.strangers.as_ref()).collect();
+    let same = |a: &StrangersSeen| -> Vec<&StrangersSeen> {
+        strangers.iter().copied().filter(|b| (&a.address, &a.node) == (&b.address, &b.node)).collect()
+    };
+    let agreed = strangers.iter().map(|seen| same(seen)).find(|seen| seen.len() >= needed);
+    let strangers =
+        agreed.map(|seen| StrangersSeen { further: middle(seen.iter().map(|it| it.further)), ..seen[0].clone() });
     let first_unknown: Vec<&[String]> = all().map(|it| it.first_unknown.as_slice()).collect();
     Overall {
         losses: losses(false).or_else(|| losses(true)),
@@ -220,6 +227,7 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         links_not_kept: middle(all().map(|it| it.links_not_kept)),
         is_unmeasured: all().filter(|it| it.is_unmeasured).count() >= needed,
         narrow,
+        strangers,
     }
 }
 
@@ -505,8 +513,7 @@ mod tests {
     #[test]
     fn the_reason_for_which_probes_were_not_sent_is_that_of_two_judges() {
         let of = |reason: Option<SendError>| said(&[Verdict { reason, ..verdict("node", "a") }]);
-        let [route, firewall, none] =
-            [Some(SendError::NoRoute), Some(SendError::NotPermitted), None].map(|reason| of(reason));
+        let [route, firewall, none] = [Some(SendError::NoRoute), Some(SendError::NotPermitted), None].map(of);
         for (all, expected) in [
             (vec![firewall.clone(), route.clone(), route.clone()], Some(SendError::NoRoute)),
             (vec![route.clone(), none.clone(), none.clone()], None),

@@ -2,8 +2,9 @@
 //! members pass and drops all others in the kernel. A flood of strangers then neither wakes the
 //! probe thread nor fills the queue.
 //!
-//! For TCP, the same program chooses the listener ([`choosing`]): Linux 6.18 attaches no filter to
-//! a TCP socket of a process without `CAP_NET_ADMIN`.
+//! The same program chooses between a socket for members and one for strangers ([`choosing`]). TCP
+//! has no filter beside it: Linux 6.18 attaches none to a TCP socket of a process without
+//! `CAP_NET_ADMIN`.
 //!
 //! It never drops a member. It may let strangers pass, which [`super::Reflector`] refuses: if
 //! members have too many separate ranges of addresses, the nearest are joined.
@@ -113,11 +114,24 @@ pub fn of_family(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<
 /// port (`SO_ATTACH_REUSEPORT_CBPF`): the first for these sources, and the second for all others.
 /// The sources are as of [`of_family`].
 pub fn choosing(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
-    let mut program = instructions(over_ipv6, sources, ranges_max);
+    finished(&chosen(instructions(over_ipv6, sources, ranges_max)))
+}
+
+/// Returns the program as [`choosing`] does, for sockets of IPv4.
+pub fn choosing_v4(sources: impl Iterator<Item = Ipv4Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
+    finished(&chosen(instructions_v4(sources, ranges_max)))
+}
+
+/// Returns the program as [`choosing`] does, for sockets of IPv6 alone.
+pub fn choosing_v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
+    finished(&chosen(instructions_v6(sources, ranges_max)))
+}
+
+fn chosen(mut program: Vec<Instruction>) -> Vec<Instruction> {
     for result in program.iter_mut().filter(|instruction| instruction.code == RETURN) {
         result.k = u32::from(result.k == 0);
     }
-    finished(&program)
+    program
 }
 
 /// Returns the program that chooses the first listener for all.

@@ -18,9 +18,11 @@ pub mod filter;
 mod members;
 pub mod packet;
 mod reflector;
+mod strangers;
 pub mod time;
 
 pub use answer::{Reflection, set_reflected_at};
 pub use packet::{Named, Reply};
 pub use reflector::{Heard, Reflector, Refusals, Refused};
+pub use strangers::HeardStranger;
 pub use time::{ErrorEstimate, NtpTime};

@@ -28,6 +28,7 @@ use super::answer::{self, Reflection};
 use super::filter;
 use super::members::Members;
 use super::packet::{BASE_BYTES, REQUEST_BYTES, asks, field};
+use super::strangers::{HeardStranger, Strangers};
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
 };
@@ -136,6 +137,7 @@ pub struct Reflector {
     key: RandomState,
     answered: u64,
     refusals: Refusals,
+    strangers: Strangers,
 }
 
 impl Reflector {
@@ -152,6 +154,7 @@ impl Reflector {
             key: RandomState::new(),
             answered: 0,
             refusals: Refusals::default(),
+            strangers: Strangers::default(),
         }
     }
 
@@ -209,6 +212,9 @@ impl Reflector {
         out: &mut [u8; STAMP_ANSWER_BYTES_MAX],
     ) -> Result<usize, Refused> {
         if !self.members.has(from.ip()) {
+            if let Some(ssid) = field(request, 14).filter(|_| request.len() >= BASE_BYTES && is_probe(request)) {
+                self.strangers.note(from.ip(), u16::from_be_bytes(ssid), self.halves.number(now));
+            }
             return Err(Refused::NotAMember);
         }
         if request.len() < BASE_BYTES || from.port() == self.port || from.port() == 0 {
@@ -227,9 +233,7 @@ impl Reflector {
         let answers = &mut watcher.answers[count];
         let bytes = answer::write(out, request, *answers, with).ok_or(Refused::Malformed)?;
         *answers = answers.wrapping_add(1);
-        // Longer ones that do not ask which node answers are extra probes, and packets of traces
-        // and of the search for the path MTU.
-        if request.len() <= REQUEST_BYTES || asks(request) {
+        if is_probe(request) {
             watcher.hear(self.halves.number(now));
         }
         Ok(bytes)
@@ -239,6 +243,18 @@ impl Reflector {
     /// [`filter::attach`].
     pub fn filter(&self, over_ipv6: bool, ranges_max: usize) -> Vec<SockFilter> {
         if over_ipv6 { filter::v6(self.members.v6(), ranges_max) } else { filter::v4(self.members.v4(), ranges_max) }
+    }
+
+    /// Returns the program that chooses between the socket of members and that of strangers. See
+    /// [`filter::attach`].
+    pub fn choosing(&self, over_ipv6: bool, ranges_max: usize) -> Vec<SockFilter> {
+        let (v4, v6) = (self.members.v4(), self.members.v6());
+        if over_ipv6 { filter::choosing_v6(v6, ranges_max) } else { filter::choosing_v4(v4, ranges_max) }
+    }
+
+    /// Returns what has come from strangers in the recent window.
+    pub fn strangers(&self, now: Nanos) -> impl Iterator<Item = HeardStranger> {
+        self.strangers.list(self.halves.number(now))
     }
 
     /// Returns the number of requests that were answered.
@@ -290,6 +306,12 @@ impl FullAt {
     fn is_idle(self, now: Nanos, time: Nanos) -> bool {
         self == Self::default() || self.0.plus(time) <= now
     }
+}
+
+/// Whether a request is a probe in turn. Longer ones that do not ask which node answers are extra
+/// probes, and packets of traces and of the search for the path MTU.
+fn is_probe(request: &[u8]) -> bool {
+    request.len() <= REQUEST_BYTES || asks(request)
 }
 
 /// Returns the share of a pair of sessions without a place.

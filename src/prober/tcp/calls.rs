@@ -4,8 +4,6 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use socket2::SockFilter;
-
 use crate::units::Nanos;
 
 /// What the kernel knows about a connection.
@@ -57,24 +55,6 @@ fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
         libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
     };
     if done == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Sets the program that chooses one of the listeners of a port for each handshake
-/// (`SO_ATTACH_REUSEPORT_CBPF` of socket(7)). `fd` is one of them.
-///
-/// # Errors
-/// The error of `setsockopt`.
-pub fn choose_by(fd: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
-    let len = libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?;
-    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut().cast() };
-    let length = libc::socklen_t::try_from(size_of_val(&program)).map_err(io::Error::other)?;
-    // SAFETY: a `SockFilter` is a transparent `sock_filter`, of which there are `len`. The kernel
-    // copies them, and writes nothing.
-    let done = unsafe {
-        let option = libc::SO_ATTACH_REUSEPORT_CBPF;
-        libc::setsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, option, (&raw const program).cast(), length)
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// A descriptor to poll, or none.

@@ -20,6 +20,7 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use super::Accepts;
 use super::calls::{self, Polled};
 use crate::limits::{TCP_BACKLOG, TCP_STRANGERS_MAX};
+use crate::prober::options;
 use crate::prober::stamp::filter;
 use crate::sys::lacks::{Lack, is_family_absent};
 
@@ -124,7 +125,7 @@ impl Listener {
         let mut members = members.to_vec();
         members.sort_unstable();
         let program = |ranges_max| filter::choosing(self.address.is_ipv6(), &members, ranges_max);
-        let attached = filter::attach(program, |program| calls::choose_by(self.members.as_fd(), program));
+        let attached = filter::attach(program, |program| options::choose_by(&self.members, program));
         if let Err(error) = attached {
             log::debug!("strangers are not told from members at {}: {error}", self.address);
         }
@@ -167,7 +168,7 @@ fn bind(address: SocketAddr, shares: bool) -> io::Result<Socket> {
 fn open_for_strangers(members: &Socket, address: SocketAddr) -> io::Result<Socket> {
     let program: &[SockFilter] = &filter::choosing_first();
     // Without a program, the kernel would divide the handshakes among both as soon as both listen.
-    calls::choose_by(members.as_fd(), program)?;
+    options::choose_by(members, program)?;
     let strangers = bind(address, true)?;
     strangers.listen(TCP_STRANGERS_MAX)?;
     Ok(strangers)

@@ -8,7 +8,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::prober::Sources;
 use crate::prober::options::{self, UdpAbilities};
+use crate::prober::stamp::filter;
 use crate::sys::lacks::is_family_absent;
+
+/// Bytes of the queue of strangers: some hundred requests.
+const STRANGERS_BYTES: usize = 64 * 1_024;
 
 /// Why there are no UDP sockets.
 #[derive(Debug, thiserror::Error)]
@@ -45,14 +49,30 @@ const fn any(over_ipv6: bool) -> IpAddr {
     if over_ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
 }
 
-/// Opens a socket at `address`. An IPv6 socket serves no IPv4.
-fn bind(address: SocketAddr) -> io::Result<Socket> {
+/// Opens a socket at `address`, which shares the port with others if these do, too. An IPv6 socket
+/// serves no IPv4.
+fn bind(address: SocketAddr, shares: bool) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     if address.is_ipv6() {
         socket.set_only_v6(true)?;
     }
+    if shares {
+        socket.set_reuse_port(true)?;
+    }
     socket.bind(&address.into())?;
     Ok(socket)
+}
+
+/// Opens a socket beside that of the reflector, which gets what strangers send. The kernel chooses
+/// between them. So a flood of strangers fills its own queue alone.
+fn open_for_strangers(members: &Socket, address: SocketAddr) -> io::Result<OwnedFd> {
+    // Another agent that uses the port was found as the first was bound: it shares with sockets
+    // alone that say so before.
+    members.set_reuse_port(true)?;
+    let strangers = bind(address, true)?;
+    options::choose_by(members, &filter::choosing_first())?;
+    strangers.set_recv_buffer_size(STRANGERS_BYTES)?;
+    Ok(strangers.into())
 }
 
 fn port(socket: &Socket) -> u16 {
@@ -78,7 +98,7 @@ pub(super) fn senders(
     }
     let source = sources.of(over_ipv6).unwrap_or_else(|| any(over_ipv6));
     for _ in 0..flows {
-        let socket = match bind(SocketAddr::new(source, 0)) {
+        let socket = match bind(SocketAddr::new(source, 0), false) {
             Ok(socket) => socket,
             Err(_) if senders.is_empty() && is_family_absent(over_ipv6) => return Ok((senders, abilities)),
             Err(error) => return Err(UdpSocketError::setup("open")(error)),
@@ -92,9 +112,18 @@ pub(super) fn senders(
     Ok((senders, abilities))
 }
 
+/// The sockets of the reflector in one family.
+pub(super) struct Reflecting {
+    pub fd: OwnedFd,
+    pub port: u16,
+    /// The socket of strangers. `None` if the kernel does not let us choose: then it drops what
+    /// they send.
+    pub strangers: Option<OwnedFd>,
+}
+
 /// Opens the sockets of the reflector, by family. `[::]` stands for the addresses of both families,
 /// of which a host may lack one.
-pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<(OwnedFd, u16)>; 2], UdpSocketError> {
+pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<Reflecting>; 2], UdpSocketError> {
     let both = listen.ip() == any(true);
     let mut reflectors = [None, None];
     let mut listen_port = listen.port();
@@ -104,13 +133,18 @@ pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<(OwnedFd, u16)>; 
         }
         let mut address = if both { SocketAddr::new(any(over_ipv6), 0) } else { listen };
         address.set_port(listen_port);
-        match bind(address) {
+        match bind(address, false) {
             Ok(socket) => {
                 listen_port = port(&socket);
+                let strangers = open_for_strangers(&socket, SocketAddr::new(address.ip(), listen_port));
+                let strangers = strangers.inspect_err(|error| {
+                    log::debug!("what strangers send to {address} by UDP is not read: {error}");
+                    _ = socket.set_reuse_port(false);
+                });
                 let fd = OwnedFd::from(socket);
                 options::answer_probes(&fd, over_ipv6);
                 options::enable_arrival_timestamps(&fd);
-                reflectors[reflector] = Some((fd, listen_port));
+                reflectors[reflector] = Some(Reflecting { fd, port: listen_port, strangers: strangers.ok() });
             }
             Err(_) if both && is_family_absent(over_ipv6) => {}
             Err(error) => return Err(UdpSocketError::Reflector { address, error }),

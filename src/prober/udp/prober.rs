@@ -170,7 +170,9 @@ impl<W: UdpWire, C: Clock> UdpProber<W, C> {
     pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
         let reflector = &mut self.reflecting.reflector;
         let had_room = reflector.set_members(members);
-        self.wire.admit(&|over_ipv6, ranges_max| reflector.filter(over_ipv6, ranges_max));
+        self.wire.admit(&|over_ipv6, ranges_max| reflector.filter(over_ipv6, ranges_max), &|over_ipv6, ranges_max| {
+            reflector.choosing(over_ipv6, ranges_max)
+        });
         let slots = (0..self.room).map(SlotId::at);
         let mut peers: Vec<IpAddr> = slots.filter_map(|slot| self.engine.address(slot)).collect();
         peers.sort_unstable();

@@ -15,15 +15,16 @@ use socket2::{SockFilter, SockRef};
 use super::open::{self, UdpSocketError};
 use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, Entry, datagram, entry};
 use super::wire::{Answer, Delivery, Flow, Outgoing, UdpWire};
-use crate::limits::FLOWS_MAX;
+use crate::limits::{FLOWS_MAX, STAMP_STRANGERS_EVERY, STAMP_STRANGERS_MAX};
 use crate::peers::Family;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
 use crate::prober::mmsg::{self, BATCH, Batch, Queue};
 use crate::prober::options::{ReceiveQueue, UdpAbilities};
 use crate::prober::stamp::filter;
-use crate::prober::{Clock, SendError, Sources, options};
+use crate::prober::{Clock, Moment, SendError, Sources, options};
 use crate::sys::lacks::Lack;
+use crate::units::Nanos;
 
 /// Largest number of batches read before the prober sends again: a flood cannot
 /// delay it for longer.
@@ -78,6 +79,11 @@ pub struct UdpSockets {
     abilities: UdpAbilities,
     /// By family. The host or the listening address may lack one.
     reflectors: [Option<Sender>; FAMILIES],
+    /// By family, what gets the requests of strangers. Nothing waits for these, so that a flood
+    /// wakes no thread.
+    strangers: [Option<OwnedFd>; FAMILIES],
+    /// When they are read again.
+    strangers_at: Nanos,
     epoll: Watched,
     ready: Ready,
     overflows: Overflows,
@@ -103,7 +109,16 @@ impl UdpSockets {
     pub fn open(listen: SocketAddr, sources: &Sources, flows: u8, clock: &dyn Clock) -> Result<Self, UdpSocketError> {
         let sender = |(fd, port)| Sender { fd, port, drops: 0 };
         let flows = flows.clamp(1, FLOWS_MAX);
-        let reflectors = open::reflectors(listen)?.map(|opened| opened.map(sender));
+        let mut strangers = [None, None];
+        let opened = open::reflectors(listen)?;
+        let reflectors = [0, 1].into_iter().zip(opened);
+        let reflectors = reflectors.map(|(family, opened)| {
+            let open::Reflecting { fd, port, strangers: of_strangers } = opened?;
+            strangers[family] = of_strangers;
+            Some(sender((fd, port)))
+        });
+        let reflectors: Vec<Option<Sender>> = reflectors.collect();
+        let reflectors = <[Option<Sender>; FAMILIES]>::try_from(reflectors).unwrap_or_default();
         let at = listen.ip();
         let (v4, of_v4) = open::senders(false, at, sources, flows)?;
         let (v6, of_v6) = open::senders(true, at, sources, flows)?;
@@ -117,6 +132,8 @@ impl UdpSockets {
             senders,
             abilities: of_v4.and(of_v6),
             reflectors,
+            strangers,
+            strangers_at: clock.now(),
             epoll: Watched::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
             ready: Ready::default(),
             overflows: Overflows::default(),
@@ -209,6 +226,26 @@ impl UdpSockets {
             }
             // Interrupted, or out of memory: it is as if every socket had something.
             Err(_) => self.ready = Ready { arrivals: u64::MAX, errors: u64::MAX },
+        }
+    }
+
+    /// Delivers what strangers have sent, from time to time. What it lacks, the kernel has dropped.
+    fn of_strangers(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) {
+        let now = clock.now();
+        if now < self.strangers_at {
+            return;
+        }
+        self.strangers_at = now.plus(STAMP_STRANGERS_EVERY.into());
+        for strangers in self.strangers.iter().flatten() {
+            for _ in 0..STAMP_STRANGERS_MAX / BATCH {
+                let arrived = self.arrivals.receive(strangers.as_fd(), Queue::Arrivals).unwrap_or(0);
+                for packet in self.arrivals.packets().take(arrived) {
+                    deliver(Delivery::Request(datagram(&packet, Moment::read(now))));
+                }
+                if arrived < BATCH {
+                    break;
+                }
+            }
         }
     }
 
@@ -368,9 +405,19 @@ impl UdpWire for UdpSockets {
         self.all().for_each(|(_, fd)| options::make_room(fd, peers));
     }
 
-    fn admit(&mut self, program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {
+    fn admit(
+        &mut self,
+        program: &dyn Fn(bool, usize) -> Vec<SockFilter>,
+        choosing: &dyn Fn(bool, usize) -> Vec<SockFilter>,
+    ) {
         for (over_ipv6, reflector) in [false, true].into_iter().zip(&self.reflectors) {
             let Some(reflector) = reflector else { continue };
+            if self.strangers[usize::from(over_ipv6)].is_some() {
+                let attach = |program: &[SockFilter]| options::choose_by(&reflector.fd, program);
+                if let Err(error) = filter::attach(|ranges| choosing(over_ipv6, ranges), attach) {
+                    log::debug!("what strangers send by UDP is not told from what members send: {error}");
+                }
+            }
             let attach = |program: &[SockFilter]| SockRef::from(&reflector.fd).attach_filter(program);
             Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
         }
@@ -461,6 +508,7 @@ impl UdpWire for UdpSockets {
 
     fn requests(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         let (mut drained, mut failed) = (true, None);
+        self.of_strangers(clock, deliver);
         let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, overflows, .. } = self;
         let steps = real_time.steps();
         let mut reader = Reader { arrivals, errors, real_time, clock, stamped, overflows, reads: 1 };

@@ -102,9 +102,15 @@ pub trait UdpWire {
     fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16>;
     /// Makes room for the answers and requests of so many peers, which may arrive at once.
     fn make_room(&mut self, _peers: usize) {}
-    /// Makes the kernel drop all requests that do not pass a filter. It has a program for each
-    /// family and number of ranges ([`crate::prober::stamp::filter`]).
-    fn admit(&mut self, _program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {}
+    /// Makes the kernel drop all requests that do not pass a filter, except a few that go to a
+    /// socket for strangers. There is a program of either kind for each family and number of ranges
+    /// ([`crate::prober::stamp::filter`]).
+    fn admit(
+        &mut self,
+        _program: &dyn Fn(bool, usize) -> Vec<SockFilter>,
+        _choosing: &dyn Fn(bool, usize) -> Vec<SockFilter>,
+    ) {
+    }
     /// Makes the kernel drop all answers to our flows that do not pass a filter, in the same way.
     fn admit_answers(&mut self, _program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {}
     /// Sets whether turns are so frequent that packets between them need not wake the thread.

@@ -4,8 +4,12 @@
 //! a report of 24 peers by three methods has 43 KB, and in this form less than 1 KB.
 //!
 //! ```text
-//! report  = version, flags, name, zone, facts, peers left out, number of nodes, {node}
+//! report  = version, flags, name, zone, facts, [session], [number of strangers, {stranger}],
+//!           peers left out, number of nodes, {node}
 //! name    = length (1 byte), bytes            zone likewise
+//! session = SSID (2 bytes), number of addresses (1 byte), {address}
+//! stranger = SSID (2 bytes), address, number of requests
+//! address = length (1 byte), bytes
 //! node    = hash of its name (8 bytes), number of objects (1 byte), {object}
 //! object  = kind (1 byte), parts (1 byte), sent, received, round-trip times (2 * 2 bytes), {part},
 //!           [unsent]
@@ -20,6 +24,7 @@
 //! order, a bit or a count that cannot be, is refused as a whole.
 
 mod choice;
+mod sessions;
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -33,15 +38,17 @@ pub use choice::{Choice, Chosen, losses_beyond_chance};
 use choice::{LOSERS_MAX, SAMPLE};
 
 /// The media type of this form. A judge accepts it, and takes JSON from agents that do not know it.
-pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=2";
+pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=3";
 /// Bytes of the longest compact report: of 512 peers by three methods, some of which lose.
 pub const BYTES_MAX: usize = 24 * 1_024;
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Objects of one node: three methods at its pod and one at the node itself, each of two families.
 const OBJECTS_MAX: usize = 8;
 const ON_LOOPBACK: u8 = 1;
 const MEMBERS: u8 = 2;
-const FLAGS: u8 = ON_LOOPBACK | MEMBERS;
+const SESSION: u8 = 4;
+const STRANGERS: u8 = 8;
+const FLAGS: u8 = ON_LOOPBACK | MEMBERS | SESSION | STRANGERS;
 /// Bits of an object's kind: the protocol, and then the network. The two bits above are the state,
 /// and the next one says that probes could not be sent.
 const NETWORK_SHIFT: u32 = 3;
@@ -107,7 +114,11 @@ impl Writer {
     /// Begins the report of a source, at this time of its clock. `own` is the hash of its name.
     pub fn new(source: &Source<'_>, own: u64, now_unix_seconds: u64) -> Self {
         let recent = &source.recent;
-        let mut head = vec![VERSION, if source.members.is_some() { MEMBERS } else { 0 }];
+        let has = |flag: u8, is_so: bool| if is_so { flag } else { 0 };
+        let flags = has(MEMBERS, source.members.is_some())
+            | has(SESSION, source.session.is_some())
+            | has(STRANGERS, !source.strangers.is_empty());
+        let mut head = vec![VERSION, flags];
         text(&mut head, &source.node);
         text(&mut head, &source.zone);
         for value in [
@@ -127,6 +138,7 @@ impl Writer {
         if let Some(members) = source.members {
             varint(&mut head, members);
         }
+        sessions::write(&mut head, source);
         let seconds = recent.seconds.unwrap_or_default();
         Self { seconds, now_unix_seconds, own, head, objects: Vec::new(), is_on_loopback: false }
     }
@@ -355,6 +367,8 @@ impl<'a> Reader<'a> {
         let (echo_requests_received, probes_skipped, receive_queue_drops) = (count()?, count()?, count()?);
         let rtt_p99_seconds = rtt_seconds(u16::from_le_bytes(left.array()?));
         let members = if flags & MEMBERS > 0 { Some(left.varint()?) } else { None };
+        let session = if flags & SESSION > 0 { Some(left.session()?) } else { None };
+        let strangers = if flags & STRANGERS > 0 { left.strangers()? } else { Vec::new() };
         let (left_out, nodes) = (left.varint()?, left.varint()?);
         // These are counts over all peers, and would be compared with the probes of those that are
         // there.
@@ -366,6 +380,8 @@ impl<'a> Reader<'a> {
             interval_seconds: interval,
             listening_seconds: listening,
             members,
+            session,
+            strangers,
             recent: RecentSource {
                 seconds,
                 echo_requests_received,

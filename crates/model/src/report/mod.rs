@@ -32,7 +32,7 @@ pub use recent::{RecentPeer, TenMinutes};
 pub use rounded::Rounded;
 pub use weighed::weighed_loss;
 
-use crate::limits::REPORT_PEERS_MAX;
+use crate::limits::{REPORT_PEERS_MAX, STRANGERS_MAX};
 pub use crate::method::Method;
 pub use crate::send_error::SendError;
 
@@ -146,9 +146,38 @@ pub struct Source<'a> {
     /// `None` if it does neither, as older agents do not.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
     pub listening_seconds: Option<f64>,
+    /// The session of its UDP probes, if most of its links have no answer by UDP. `None` otherwise:
+    /// who knows it can use up the answers that it would get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
+    /// Requests that came by UDP from addresses that are no member's, in the recent window.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "at_most::<_, STRANGERS_MAX, _>")]
+    pub strangers: Vec<Stranger>,
     /// Measurements in the recent window.
     #[serde(default)]
     pub recent: RecentSource,
+}
+
+/// The session of an agent's UDP probes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// The identifier of the session (SSID of RFC 8972).
+    pub ssid: u16,
+    /// The addresses of the agent in the list of members, one of each family, as far as it knows
+    /// them.
+    #[serde(default, deserialize_with = "at_most::<_, 2, _>")]
+    pub addresses: Vec<IpAddr>,
+}
+
+/// Requests of a session that came from an address that is no member's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stranger {
+    /// The address that they came from.
+    pub address: IpAddr,
+    /// The identifier of the session (SSID of RFC 8972).
+    pub ssid: u16,
+    /// How many came in the recent window.
+    pub requests: u32,
 }
 
 /// Age of an agent's list of peers.

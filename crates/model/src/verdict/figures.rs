@@ -142,6 +142,10 @@ pub enum Figure {
     Unsent,
     /// Out of so many links.
     UnsentOf,
+    /// Links on which requests arrive from an address that is no member's.
+    Rewritten,
+    /// Out of so many links.
+    RewrittenOf,
     /// A number that this version does not know. It is left out as it is read.
     #[serde(other)]
     Other,

@@ -52,6 +52,7 @@ impl Matrix {
             + self.links.bytes()
             + self.silence.bytes()
             + self.unsent.bytes()
+            + self.strangers.bytes()
             + self.numbers.bytes()
             + self.text.bytes()
     }
@@ -63,6 +64,7 @@ impl Matrix {
             + self.links.resident_bytes()
             + self.silence.resident_bytes()
             + self.unsent.resident_bytes()
+            + self.strangers.resident_bytes()
             + self.text.resident_bytes()
             + self.numbers.bytes()
     }

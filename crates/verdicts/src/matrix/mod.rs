@@ -22,6 +22,7 @@ mod node;
 mod pace;
 mod reading;
 mod silence;
+mod strangers;
 mod unsent;
 
 pub use bounds::{Bounds, NotKept};
@@ -33,6 +34,7 @@ pub use node::{Node, Presence};
 use node::{Said, Stay};
 pub use pace::{Pace, SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 pub use silence::Run as LastLosses;
+pub use strangers::{SessionOf, StrangerAt, text as stranger_text};
 pub use unsent::UnsentLink;
 
 use std::ops::Range;
@@ -41,6 +43,7 @@ use cell::Contents;
 use links::Links;
 use names::Numbers;
 use silence::Silence;
+use strangers::Strangers;
 use unsent::Unsent;
 
 use kube_canary_model::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
@@ -111,6 +114,7 @@ pub struct Matrix {
     links: Links,
     silence: Silence,
     unsent: Unsent,
+    strangers: Strangers,
     /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
@@ -146,6 +150,7 @@ impl Matrix {
             links: Links::new(bounds.bytes),
             silence: Silence::new(bounds.bytes),
             unsent: Unsent::new(bounds.bytes),
+            strangers: Strangers::new(bounds.bytes),
             members: 0,
             not_kept: NotKept::default(),
             domains: domains::OfNodes::default(),
@@ -178,6 +183,8 @@ impl Matrix {
             self.members = source.members.unwrap_or_default();
         }
         self.current = Some(number);
+        let room = self.bounds.bytes.saturating_sub(self.bytes());
+        self.strangers.add(number, source, room);
     }
 
     /// Adds a peer of the row that is being read.

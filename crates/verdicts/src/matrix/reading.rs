@@ -1,6 +1,9 @@
 //! What a finished matrix says: its nodes, rows, cells and what is kept beside them.
 
-use super::{Cell, Hole, Layer, LosingFlows, Matrix, Network, Node, NotKept, Row, UNKNOWN, UnsentLink, Ways};
+use super::{
+    Cell, Hole, Layer, LosingFlows, Matrix, Network, Node, NotKept, Row, SessionOf, StrangerAt, UNKNOWN, UnsentLink,
+    Ways,
+};
 
 impl Matrix {
     /// Returns the number of known nodes, from their own rows or as peers.
@@ -92,6 +95,16 @@ impl Matrix {
     /// Returns the links whose probes could not be sent, those of one source beside each other.
     pub fn unsent(&self) -> &[UnsentLink] {
         self.unsent.links()
+    }
+
+    /// Returns the UDP sessions of the nodes that have no answers by UDP.
+    pub fn sessions(&self) -> &[SessionOf] {
+        self.strangers.sessions()
+    }
+
+    /// Returns what nodes have heard from addresses that are no member's.
+    pub fn strangers(&self) -> &[StrangerAt] {
+        self.strangers.heard()
     }
 
     /// Returns the links that large packets do not pass.

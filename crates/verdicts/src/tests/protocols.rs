@@ -335,10 +335,10 @@ fn large_packets_that_do_not_pass_are_named_with_their_size() {
     // Where the network tells the senders, they send smaller ones.
     let note =
         "packets over 1400 bytes do not pass from d to c; the network says so, and the kernels send smaller ones";
-    assert_eq!(wording::note(&judge_whole(&mesh.matrix).overall).as_deref(), Some(note));
+    assert_eq!(wording::notes(&judge_whole(&mesh.matrix).overall), [note]);
     let told = three(|_, _, _| 0, |_, _, object| hole(object, 1_300, "out", "too_big"));
     assert_eq!((told.verdicts(), told.headline().as_str()), (Vec::new(), "all well"));
-    let note = wording::note(&judge_whole(&told.matrix).overall).expect("a note");
+    let note = wording::notes(&judge_whole(&told.matrix).overall).remove(0);
     assert!(note.contains(" from a to b, nor between 9 more pairs of nodes; "), "{note}");
     let all = three(|_, _, _| 0, |_, _, object| hole(object, 1_300, "out", "silent")).verdicts();
     assert_eq!(named(&all), [(Kind::Mtu, "*", None)]);

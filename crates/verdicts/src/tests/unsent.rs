@@ -186,7 +186,7 @@ fn an_agent_to_which_nothing_can_be_sent_is_not_said_to_be_silent() {
     // The first row is of the agent that has asked for the report.
     assert_eq!(found(&without_d(&["a"])), ["link a->d out all both Warning"]);
     let others = found(&without_d(&["b"]));
-    assert_eq!(others, ["link b->d out all both Warning", "agent_unreachable d both all both Info"]);
+    assert_eq!(others, ["link b->d out all both Warning", "agent_unreachable d both all both Warning"]);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn the_gravest_verdict_comes_first_and_agents_last() {
         let figures = Figures::default().with([(Figure::Probes, 10.0), (Figure::Lost, 10.0)]);
         Verdict { severity, figures, ..Verdict::new(kind, subject.into(), Network::Pod) }
     };
-    let agent = of(Kind::AgentUnreachable, "x", Severity::Info);
+    let agent = of(Kind::AgentUnreachable, "x", Severity::Warning);
     let link = of(Kind::Link, "a->b", Severity::Warning);
     let zone = of(Kind::Zone, "z", Severity::Critical);
     let said = |verdicts: &[Verdict]| headline(verdicts, &[], &Overall::default()).text;

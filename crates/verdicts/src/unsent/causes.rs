@@ -94,8 +94,6 @@ struct Link {
     peer: u16,
     reason: SendError,
     layers: u8,
-    /// Whether no probe of these layers could be sent.
-    is_whole: bool,
 }
 
 /// A part over whose links probes cannot be sent.
@@ -106,7 +104,6 @@ struct Cause {
     family: Option<Family>,
     reason: SendError,
     layers: u8,
-    is_whole: bool,
     /// Number of links over which probes cannot be sent, and of all links.
     links: [u32; 2],
 }
@@ -138,7 +135,6 @@ pub async fn add(scope: &Scope<'_>, verdicts: &mut Vec<Verdict>) {
             match causes.iter_mut().find(|other| (other.part, other.reason) == (cause.part, cause.reason)) {
                 Some(same) => {
                     (same.family, same.layers) = (None, same.layers | cause.layers);
-                    same.is_whole &= cause.is_whole;
                     same.links = [0, 1].map(|place| same.links[place].max(cause.links[place]));
                 }
                 None => causes.push(cause),
@@ -216,7 +212,7 @@ impl<'m> Links<'m> {
             let of_these = own.iter().filter(|link| link.over_ipv6 == over_ipv6 && link.layers & of_network != 0);
             let of_these = of_these.filter(|link| is_evidence(link.peer)).map(|link| {
                 let UnsentLink { peer, reason, layers, .. } = *link;
-                Link { source, peer, reason, layers: layers & of_network, is_whole: true }
+                Link { source, peer, reason, layers: layers & of_network }
             });
             let mut unsent: Vec<Link> = of_these.collect();
             unsent.sort_by_key(|link| link.peer);
@@ -232,10 +228,9 @@ impl<'m> Links<'m> {
                     .fold(0, |set, part| set | part.layer().bit() & of_network);
                 let peer = of_peer[0].peer();
                 links.layers |= sent;
-                match unsent.binary_search_by_key(&peer, |link| link.peer) {
-                    Ok(place) => unsent[place].is_whole = sent & unsent[place].layers == 0,
-                    Err(_) if sent != 0 && is_evidence(peer) => links.all.add(matrix, source, peer),
-                    Err(_) => {}
+                let is_refused = unsent.binary_search_by_key(&peer, |link| link.peer).is_ok();
+                if !is_refused && sent != 0 && is_evidence(peer) {
+                    links.all.add(matrix, source, peer);
                 }
             }
             for link in unsent {
@@ -263,7 +258,6 @@ impl<'m> Links<'m> {
                 family,
                 reason: reason.unwrap_or(SendError::Other),
                 layers: of_part.iter().fold(0, |set, link| set | link.layers),
-                is_whole: of_part.iter().all(|link| link.is_whole),
                 links: [u32::try_from(of_part.len()).unwrap_or(u32::MAX), self.all.of(part)],
             });
             self.unsent = rest;
@@ -335,7 +329,7 @@ impl Cause {
     /// Returns the verdict. `probed` has the layers that are probed in the network.
     fn verdict(&self, matrix: &Matrix, network: Network, probed: u8) -> Verdict {
         let (kind, subject, direction) = self.part.subject(matrix);
-        // Of a link that was joined with the way back.
+        // Of a link that was joined with the one back.
         let direction = if kind == Kind::Link && self.links[1] > 1 { Direction::Both } else { direction };
         let layers = [(Layer::Icmp, Method::Icmp), (Layer::Udp, Method::Udp), (Layer::Tcp, Method::Tcp)];
         let of = |(layer, method): (Layer, Method)| (self.layers == layer.bit()).then_some(method);
@@ -343,9 +337,8 @@ impl Cause {
         let mut verdict = Verdict { direction, protocol, family: self.family, ..Verdict::new(kind, subject, network) };
         (verdict.reason, verdict.confidence) = (Some(self.reason), Confidence::Certain);
         // As of a loss: echo requests are for probing alone.
-        let is_grave = kind != Kind::Link && self.is_whole && protocol != Some(Method::Icmp);
-        let is_of_agent = matches!(self.reason, SendError::NoSocket | SendError::TableFull);
-        verdict.severity = if is_grave && !is_of_agent { Severity::Critical } else { Severity::Warning };
+        let is_grave = kind != Kind::Link && protocol != Some(Method::Icmp);
+        verdict.severity = if is_grave { Severity::Critical } else { Severity::Warning };
         verdict.weight = self.links[0].into();
         verdict.figures.set(Figure::Unsent, self.links[0].into());
         verdict.figures.set(Figure::UnsentOf, self.links[1].into());

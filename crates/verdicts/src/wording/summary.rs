@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use kube_canary_model::report::SendError;
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
 
-use super::{Of, alone, disputed, is_unsent, percent, reached, symptoms, where_to};
+use super::{Of, addresses, alone, disputed, is_unsent, percent, reached, symptoms, where_to};
 
 /// From this loss on, nothing worth mentioning arrives.
 const CUT_OFF: f64 = 0.9;
@@ -39,6 +39,10 @@ pub fn summary(verdict: &Verdict) -> String {
         Kind::AgentUnreachable => format!("the agent on {} does not answer; {}", verdict.subject, reached(verdict)),
         Kind::AgentSuspect => format!("the agent on {} is suspect: {}", verdict.subject, disputed(verdict)),
         _ if !verdict.is_loss() => slow_summary(verdict),
+        _ if Of(verdict).has(Figure::Rewritten) => {
+            let [seen, listed] = addresses(verdict);
+            format!("{} sends from {seen} instead of {listed}, so that UDP probes get no answer", verdict.subject)
+        }
         _ if is_unsent(verdict) => unsent_summary(verdict),
         Kind::Flow | Kind::Mtu => part_summary(verdict),
         _ => loss_summary(verdict),

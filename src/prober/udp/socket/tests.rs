@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ enum Seen {
 }
 
 /// The time of a kernel's timestamp. Fails without one.
-fn stamp(moment: crate::prober::Moment) -> Nanos {
+fn stamp(moment: Moment) -> Nanos {
     let (at, stamped) = moment.arrival(Nanos(0), false);
     assert!(stamped, "{moment:?}");
     at
@@ -258,7 +259,11 @@ fn a_reflector_says_that_its_queue_was_full_of_what_members_sent() {
     let member = UdpSocket::bind("127.0.0.1:0").unwrap();
     let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
     SockRef::from(&wire.reflectors[0].as_ref().unwrap().fd).set_recv_buffer_size(100 * 1_024).unwrap();
-    wire.admit(&|over_ipv6, ranges_max| filter::of_family(over_ipv6, &[Ipv4Addr::LOCALHOST.into()], ranges_max));
+    let members = [Ipv4Addr::LOCALHOST.into()];
+    wire.admit(
+        &|over_ipv6, ranges_max| filter::of_family(over_ipv6, &members, ranges_max),
+        &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
+    );
     let to = (Ipv4Addr::LOCALHOST, wire.reflector_port());
     for (from, overran) in [(&stranger, false), (&member, true), (&stranger, false)] {
         for _ in 0..5_000 {
@@ -279,5 +284,56 @@ fn a_reflector_says_that_its_queue_was_full_of_what_members_sent() {
             }) {}
         }
         assert_eq!((wire.overran(), wire.overran(), wire.drops()), (overran, false, Some(0)));
+    }
+}
+
+#[test]
+fn what_strangers_send_is_read_apart_once_a_second_and_up_to_a_number() {
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let mut wire = open("127.0.0.1:0");
+    let member = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+    let members = [Ipv4Addr::LOCALHOST.into()];
+    wire.admit(
+        &|over_ipv6, ranges_max| filter::of_family(over_ipv6, &members, ranges_max),
+        &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
+    );
+    let to = (Ipv4Addr::LOCALHOST, wire.reflector_port());
+    for _ in 0..1_000 {
+        stranger.send_to(b"stranger", to).unwrap();
+    }
+    member.send_to(b"member", to).unwrap();
+    let clock = Scripted(Cell::new(MonotonicClock.now().plus(Nanos(1))));
+    let read = |wire: &mut UdpSockets| {
+        let mut counts = [0, 0];
+        wire.receive(&clock, &mut |_| {});
+        wire.requests(&clock, &mut |delivery| {
+            let Delivery::Request(datagram) = delivery else { return };
+            let is_stranger = datagram.from.ip() == Ipv4Addr::new(127, 0, 0, 2);
+            assert_eq!(datagram.bytes, if is_stranger { &b"stranger"[..] } else { b"member" });
+            counts[usize::from(is_stranger)] += 1;
+        });
+        counts
+    };
+    let [members, strangers] = read(&mut wire);
+    assert!(members == 1 && (1..=STAMP_STRANGERS_MAX).contains(&strangers), "{members} {strangers}");
+    stranger.send_to(b"stranger", to).unwrap();
+    assert_eq!(read(&mut wire), [0, 0], "not yet");
+    clock.0.set(clock.0.get().plus(STAMP_STRANGERS_EVERY.into()));
+    let [members, strangers] = read(&mut wire);
+    assert!(members == 0 && (1..=STAMP_STRANGERS_MAX).contains(&strangers), "{members} {strangers}");
+}
+
+/// A clock that stands still. The real-time clock is that of the kernel.
+struct Scripted(Cell<Nanos>);
+
+impl Clock for Scripted {
+    fn now(&self) -> Nanos {
+        self.0.get()
+    }
+
+    fn realtime(&self) -> Nanos {
+        MonotonicClock.realtime()
     }
 }

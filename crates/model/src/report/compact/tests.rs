@@ -1,4 +1,6 @@
 use super::*;
+use crate::limits::STRANGERS_MAX;
+use crate::report::{Session, Stranger};
 
 const NOW: u64 = 1_800_000_000;
 
@@ -70,7 +72,11 @@ fn worst() -> Peer<'static> {
 }
 
 fn written(peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
-    let mut writer = Writer::new(&source(), 0, NOW);
+    written_by(&source(), peers)
+}
+
+fn written_by(source: &Source<'_>, peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
+    let mut writer = Writer::new(source, 0, NOW);
     for (node, peer) in peers {
         writer.peer(*node, peer);
     }
@@ -304,6 +310,46 @@ fn probes_that_could_not_be_sent_are_read_as_they_were_written() {
     );
 }
 
+/// A source that has no answers by UDP, and has heard strangers.
+fn rewritten() -> Source<'static> {
+    let addresses = vec![IpAddr::from([10, 0, 0, 1]), "fd00::1".parse().expect("an address")];
+    let stranger = |address: IpAddr, ssid| Stranger { address, ssid, requests: 300 };
+    Source {
+        session: Some(Session { ssid: 0x1234, addresses: addresses.clone() }),
+        strangers: addresses.into_iter().zip([0x2000, 0xfffe]).map(|(address, ssid)| stranger(address, ssid)).collect(),
+        ..source()
+    }
+}
+
+#[test]
+fn sessions_and_strangers_are_read_as_they_were_written() {
+    let written = |source: &Source<'_>| Writer::new(source, 1, NOW).end(0);
+    let of = |bytes: &[u8]| Reader::new(bytes, NOW).map(|reader| (reader.source.session, reader.source.strangers));
+    let source = rewritten();
+    let bytes = written(&source);
+    assert_eq!(of(&bytes), Ok((source.session.clone(), source.strangers.clone())));
+    let unknown = Source { session: Some(Session { ssid: 2, addresses: Vec::new() }), ..self::source() };
+    assert_eq!(of(&written(&unknown)), Ok((unknown.session.clone(), Vec::new())));
+    // No more than a report has.
+    let many = Source { strangers: vec![source.strangers[0]; STRANGERS_MAX + 1], ..rewritten() };
+    let bytes_of_many = written(&many);
+    assert_eq!(of(&bytes_of_many).expect("a report").1.len(), STRANGERS_MAX);
+    // Behind the facts: the session, then the number of strangers.
+    let begin = bytes.windows(3).position(|it| it == [0x34, 0x12, 2]).expect("the session");
+    let with = |at: usize, byte: u8| {
+        let mut other = bytes.clone();
+        other[begin + at] = byte;
+        of(&other).is_err()
+    };
+    assert!(with(2, 3), "three addresses");
+    assert!(with(3, 5), "an address of five bytes");
+    let strangers = 3 + 5 + 17;
+    assert_eq!(bytes[begin + strangers], 2);
+    for (count, what) in [(0, "none"), (1, "less than there are"), (9, "too many")] {
+        assert!(with(strangers, count), "{what}");
+    }
+}
+
 #[test]
 fn only_a_client_that_names_this_version_gets_it() {
     assert!(is_accepted(MEDIA_TYPE) && is_accepted(&format!("{MEDIA_TYPE}, application/json;q=0.5")));
@@ -316,9 +362,11 @@ fn only_a_client_that_names_this_version_gets_it() {
 #[test]
 fn the_inputs_of_the_fuzz_target_are_reports_of_this_version() {
     let well = [Protocol::Icmp, Protocol::Udp, Protocol::Tcp].map(|protocol| (7, well(protocol)));
-    for (name, peers) in [("well", &well[..]), ("losses", &[(7, worst()), (9, worst())])] {
+    let losses = [(7, worst()), (9, worst())];
+    let of = [("well", source(), &well[..]), ("losses", source(), &losses), ("rewritten", rewritten(), &well)];
+    for (name, source, peers) in of {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/compact").join(name);
-        let bytes = written(peers);
+        let bytes = written_by(&source, peers);
         if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }
