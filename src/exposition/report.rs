@@ -89,7 +89,7 @@ pub fn source<'a>(view: &'a View, directory: &'a Directory, measured: &Measured)
 
 /// Whether half of the links by UDP have lost probes and no answers.
 fn is_unanswered(statistics: &Statistics, directory: &Directory) -> bool {
-    if !statistics.methods().iter().any(|method| method == Method::Udp) {
+    if !statistics.methods().has(Method::Udp) {
         return false;
     }
     let recent = directory.peers().filter_map(|(slot, _)| statistics.of(Method::Udp).recent(slot, now()));

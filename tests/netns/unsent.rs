@@ -16,7 +16,7 @@ use crate::rows;
 /// Probes of each link that must have failed, by which the finding is certain.
 const FAILED: u64 = 3;
 
-fn agents<'a>(mesh: &'a Mesh, addresses: impl Fn(&Node) -> Vec<String>) -> Vec<Agent<'a>> {
+pub fn agents<'a>(mesh: &'a Mesh, addresses: impl Fn(&Node) -> Vec<String>) -> Vec<Agent<'a>> {
     let peers = mesh.peers_file(addresses);
     let start = |node: &'a Node| {
         let own = format!("{},{}", node.ipv4(), node.ipv6());
@@ -40,6 +40,17 @@ fn settled(agents: &[Agent<'_>], is_unsent: impl Fn(&str, &str, &str) -> bool) -
     })
 }
 
+/// The exit code of `doctor`, and what it finds in these reports.
+pub fn examined(reports: &[Value]) -> (Option<i32>, Value) {
+    let rows: Vec<String> = reports.iter().map(|row| rows::line(&rows::without_lag(row))).collect();
+    let path = unique(Path::new(DIRECTORY), "rows");
+    fs::write(&path, rows.join("\n") + "\n").expect("our own directory is writable");
+    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_kube-canary"));
+    let output = doctor.args(["doctor", "--json", "--rows"]).arg(&path).output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    (output.status.code(), serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}")))
+}
+
 /// Asserts that no probe of these links is sent or lost, and that `doctor` says this line, and no
 /// verdict blames another node.
 fn assert_named(reports: &[Value], is_unsent: impl Fn(&str, &str, &str) -> bool, reason: &str, line: &str) {
@@ -53,14 +64,9 @@ fn assert_named(reports: &[Value], is_unsent: impl Fn(&str, &str, &str) -> bool,
             assert!(recent["send_error_reason"].is_null(), "{source} to {destination} by {protocol}: {recent}");
         }
     }
-    let rows: Vec<String> = reports.iter().map(|row| rows::line(&rows::without_lag(row))).collect();
-    let path = unique(Path::new(DIRECTORY), "rows");
-    fs::write(&path, rows.join("\n") + "\n").expect("our own directory is writable");
-    let mut doctor = std::process::Command::new(env!("CARGO_BIN_EXE_kube-canary"));
-    let output = doctor.args(["doctor", "--json", "--rows"]).arg(&path).output().expect("it runs");
-    let text = String::from_utf8(output.stdout).expect("text");
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    let found: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let (code, found) = examined(reports);
+    let text = found.to_string();
+    assert_eq!(code, Some(1), "{text}");
     assert!(found["headline"].as_str().is_some_and(|headline| headline.starts_with(line)), "{text}");
     let verdicts = found["verdicts"].as_array().expect("verdicts");
     assert_eq!(verdicts.iter().filter(|verdict| verdict["reason"] == reason).count(), 1, "{text}");

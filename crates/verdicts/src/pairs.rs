@@ -5,7 +5,7 @@ use std::ops::RangeFrom;
 
 use super::agents::Standing;
 use super::answering::Answering;
-use crate::matrix::{Cell, Matrix, Pace, rtt_us};
+use crate::matrix::{Cell, Matrix, Pace, of_peer, rtt_us, run};
 use crate::slices::Slice;
 use kube_canary_model::report::Network;
 
@@ -253,11 +253,7 @@ impl<'a> Scope<'a> {
     /// Returns the pair of two nodes, if it was measured.
     pub fn pair_of(&self, node: u16, other: u16) -> Option<Pair> {
         let is_evidence = |node: u16| self.standings[usize::from(node)].is_evidence_of_others();
-        let of = |source: u16, peer: u16| {
-            let cells = self.cells(source);
-            let behind = &cells[cells.partition_point(|cell| cell.peer() < peer)..];
-            &behind[..run(behind, peer)]
-        };
+        let of = |source: u16, peer: u16| of_peer(self.cells(source), peer);
         if is_evidence(node) && is_evidence(other) {
             self.pair(node, other, of(node, other), of(other, node))
         } else {
@@ -316,10 +312,4 @@ impl<'a> Scope<'a> {
 pub fn zone_place(a: u8, b: u8) -> usize {
     let (low, high) = if a < b { (a, b) } else { (b, a) };
     usize::from(high) * (usize::from(high) + 1) / 2 + usize::from(low)
-}
-
-/// Returns how many cells at the front are of this peer: one per layer and address family.
-#[inline]
-fn run(cells: &[Cell], peer: u16) -> usize {
-    cells.iter().take_while(|cell| cell.peer() == peer).count()
 }

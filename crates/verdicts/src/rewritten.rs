@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agents::Standing;
 use super::subject::{self, is_same_finding};
-use crate::matrix::{Layer, Matrix, SessionOf, StrangerAt, stranger_text};
+use crate::matrix::{Cell, Layer, Matrix, SessionOf, StrangerAt, of_peer, stranger_text};
 
 /// At least one of so many lost requests is heard. Both windows have 30 to 60 s.
 const LOST_PER_HEARD: u32 = 3;
@@ -66,11 +66,14 @@ impl Rewritten {
     pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
         let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
         let mut found: Vec<(Link, Ipv6Addr)> = Vec::new();
+        let mut sessions: Vec<&SessionOf> = matrix.sessions().iter().filter(|it| is_evidence(it.node)).collect();
+        sessions.sort_unstable_by_key(|session| session.ssid);
         for heard in matrix.strangers().iter().filter(|heard| is_evidence(heard.node)) {
-            let mut fitting = matrix.sessions().iter().filter(|session| is_evidence(session.node));
-            let link = |session: &SessionOf| (session.node, heard.node, heard.is_over_ipv6());
+            let from = sessions.partition_point(|session| session.ssid < heard.ssid);
+            let alike = sessions[from..].iter().take_while(|session| session.ssid == heard.ssid);
+            let link = |session: &&SessionOf| (session.node, heard.node, heard.is_over_ipv6());
             // Sessions have 15 bits. Two nodes may have the same one by chance.
-            let mut fitting = fitting.by_ref().filter(|session| fits(matrix, session, heard)).map(link);
+            let mut fitting = alike.filter(|session| fits(matrix, session.node, heard)).map(link);
             if let Some(first) = fitting.next()
                 && fitting.all(|other| other == first)
             {
@@ -89,8 +92,8 @@ impl Rewritten {
                     continue;
                 }
                 rewritten.links.extend(links.iter().map(|(link, _)| *link));
-                let addresses = matrix.sessions().iter().filter(|it| it.node == *node).filter_map(|it| it.address);
-                let listed = addresses.into_iter().find(|it| it.to_ipv4_mapped().is_none() == over_ipv6);
+                let of_node = matrix.sessions().iter().filter(|it| it.node == *node);
+                let listed = of_node.filter_map(|it| it.address).find(|it| it.to_ipv4_mapped().is_none() == over_ipv6);
                 let links = [links.len(), all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
                 rewritten.sources.push(Source { node: *node, seen: *seen, listed, over_ipv6, links });
             }
@@ -141,16 +144,12 @@ impl Rewritten {
     }
 }
 
-/// Whether the requests that a node has heard are those that a source misses answers to.
-fn fits(matrix: &Matrix, session: &SessionOf, heard: &StrangerAt) -> bool {
-    if session.ssid != heard.ssid || session.node == heard.node {
-        return false;
-    }
-    let cells = matrix.cells(session.node);
-    let of_peer = cells.iter().skip_while(|cell| cell.peer() < heard.node).take_while(|cell| cell.peer() == heard.node);
-    let is_it = |cell: &&crate::matrix::Cell| (cell.layer(), cell.is_over_ipv6()) == (Layer::Udp, heard.is_over_ipv6());
-    let lost = of_peer.into_iter().find(is_it).map_or(0, |cell| cell.lost());
-    let interval = matrix.row(session.node).and_then(|row| row.facts.interval_seconds.get()).unwrap_or(1.0);
+/// Whether the requests that a node has heard are those that a source misses answers to. A node has
+/// no cells of itself.
+fn fits(matrix: &Matrix, source: u16, heard: &StrangerAt) -> bool {
+    let is_it = |cell: &&Cell| (cell.layer(), cell.is_over_ipv6()) == (Layer::Udp, heard.is_over_ipv6());
+    let lost = of_peer(matrix.cells(source), heard.node).iter().find(is_it).map_or(0, |cell| cell.lost());
+    let interval = matrix.row(source).and_then(|row| row.facts.interval_seconds.get()).unwrap_or(1.0);
     let most = TIMES * WINDOW_SECONDS / interval.max(INTERVAL_MIN.as_secs_f32());
     lost > 0 && u32::from(heard.requests) * LOST_PER_HEARD >= lost && f32::from(heard.requests) <= most
 }

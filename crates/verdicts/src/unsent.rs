@@ -121,9 +121,9 @@ pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
         let mut groups: Vec<Group> = Vec::new();
         for entry in links.iter().filter(counts) {
             for network in [Network::Pod, Network::Node] {
-                let of_network = if network == Network::Node { Layer::Nodes.bit() } else { !Layer::Nodes.bit() };
-                if entry.layers & of_network != 0 {
-                    add(&mut groups, *entry, network, entry.layers & of_network);
+                let layers = entry.layers & Layer::all_of(network);
+                if layers != 0 {
+                    add(&mut groups, *entry, network, layers);
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::answering::REPORTS_APART_SECONDS;
 use super::causes::{Cause, Findings};
 use super::direction::{Directions, Requests};
 use super::pairs::{Pair, Scope};
-use crate::matrix::{Layer, Ways};
+use crate::matrix::{Layer, Ways, of_peer};
 use kube_canary_model::verdict::Direction;
 
 /// So many losses in one direction are not said to be by chance.
@@ -103,10 +103,7 @@ fn heard(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Heard> {
 /// Whether the peer probes the source by the same family. Only then does its report say what it has
 /// heard of that family.
 fn is_probed_back(scope: &Scope<'_>, ways: &Ways) -> bool {
-    let cells = scope.matrix.cells(ways.peer);
-    let of_source = &cells[cells.partition_point(|cell| cell.peer() < ways.source)..];
-    let of_source = of_source.iter().take_while(|cell| cell.peer() == ways.source);
-    let mut of_source = of_source.flat_map(|cell| cell.parts());
+    let mut of_source = of_peer(scope.matrix.cells(ways.peer), ways.source).iter().flat_map(|cell| cell.parts());
     of_source.any(|cell| cell.layer() == Layer::Udp && cell.is_over_ipv6() == ways.over_ipv6)
 }
 

@@ -98,6 +98,13 @@ fn shared<'a, T: PartialEq + 'a>(all: &[&'a [T]], needed: usize) -> Vec<&'a T> {
     shared
 }
 
+/// Returns the first of these of which at least `needed` are about the same, with the others that
+/// are. `None` if there are too few of each.
+fn alike<'a, T>(all: &[&'a T], needed: usize, is_same: impl Fn(&T, &T) -> bool) -> Option<Vec<&'a T>> {
+    let same = |one: &T| -> Vec<&'a T> { all.iter().copied().filter(|other| is_same(one, other)).collect() };
+    all.iter().map(|one| same(one)).find(|same| same.len() >= needed)
+}
+
 /// Returns the middle one, the lower of two; 0 of none.
 fn middle<T: Ord + Copy + Default>(values: impl Iterator<Item = T>) -> T {
     let mut values: Vec<T> = values.collect();
@@ -202,22 +209,16 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         Some(Losses { over_ten_minutes, losing, links, worst })
     };
     let narrow: Vec<&NarrowLinks> = all().filter_map(|it| it.narrow.as_ref()).collect();
-    let same = |a: &NarrowLinks| -> Vec<&NarrowLinks> {
-        narrow.iter().copied().filter(|b| (&a.source, &a.peer) == (&b.source, &b.peer)).collect()
-    };
-    let agreed = narrow.iter().map(|links| same(links)).find(|links| links.len() >= needed);
-    let narrow = agreed.map(|links| NarrowLinks {
+    let narrow = alike(&narrow, needed, |a, b| (&a.source, &a.peer) == (&b.source, &b.peer));
+    let narrow = narrow.map(|links| NarrowLinks {
         pairs: middle(links.iter().map(|it| it.pairs)),
         passes_bytes: middle(links.iter().map(|it| it.passes_bytes)),
         ..links[0].clone()
     });
     let strangers: Vec<&StrangersSeen> = all().filter_map(|it| it.strangers.as_ref()).collect();
-    let same = |a: &StrangersSeen| -> Vec<&StrangersSeen> {
-        strangers.iter().copied().filter(|b| (&a.address, &a.node) == (&b.address, &b.node)).collect()
-    };
-    let agreed = strangers.iter().map(|seen| same(seen)).find(|seen| seen.len() >= needed);
+    let strangers = alike(&strangers, needed, |a, b| (&a.address, &a.node) == (&b.address, &b.node));
     let strangers =
-        agreed.map(|seen| StrangersSeen { further: middle(seen.iter().map(|it| it.further)), ..seen[0].clone() });
+        strangers.map(|seen| StrangersSeen { further: middle(seen.iter().map(|it| it.further)), ..seen[0].clone() });
     let first_unknown: Vec<&[String]> = all().map(|it| it.first_unknown.as_slice()).collect();
     Overall {
         losses: losses(false).or_else(|| losses(true)),

@@ -112,22 +112,17 @@ pub(super) fn senders(
     Ok((senders, abilities))
 }
 
-/// The sockets of the reflector in one family.
-pub(super) struct Reflecting {
-    pub fd: OwnedFd,
-    pub port: u16,
-    /// The socket of strangers. `None` if the kernel does not let us choose: then it drops what
-    /// they send.
-    pub strangers: Option<OwnedFd>,
-}
+/// By family, the socket of the reflector with its port, and that of strangers. This one is missing
+/// if the kernel does not let us choose: then it drops what they send.
+pub(super) type Reflectors = ([Option<(OwnedFd, u16)>; 2], [Option<OwnedFd>; 2]);
 
-/// Opens the sockets of the reflector, by family. `[::]` stands for the addresses of both families,
-/// of which a host may lack one.
-pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<Reflecting>; 2], UdpSocketError> {
+/// Opens the sockets of the reflector. `[::]` stands for the addresses of both families, of which a
+/// host may lack one.
+pub(super) fn reflectors(listen: SocketAddr) -> Result<Reflectors, UdpSocketError> {
     let both = listen.ip() == any(true);
-    let mut reflectors = [None, None];
+    let (mut reflectors, mut strangers) = ([None, None], [None, None]);
     let mut listen_port = listen.port();
-    for (over_ipv6, reflector) in [(false, 0), (true, 1)] {
+    for (over_ipv6, family) in [(false, 0), (true, 1)] {
         if !both && over_ipv6 != listen.is_ipv6() {
             continue;
         }
@@ -136,15 +131,15 @@ pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<Reflecting>; 2], 
         match bind(address, false) {
             Ok(socket) => {
                 listen_port = port(&socket);
-                let strangers = open_for_strangers(&socket, SocketAddr::new(address.ip(), listen_port));
-                let strangers = strangers.inspect_err(|error| {
+                let of_strangers = open_for_strangers(&socket, SocketAddr::new(address.ip(), listen_port));
+                let of_strangers = of_strangers.inspect_err(|error| {
                     log::debug!("what strangers send to {address} by UDP is not read: {error}");
                     _ = socket.set_reuse_port(false);
                 });
                 let fd = OwnedFd::from(socket);
                 options::answer_probes(&fd, over_ipv6);
                 options::enable_arrival_timestamps(&fd);
-                reflectors[reflector] = Some(Reflecting { fd, port: listen_port, strangers: strangers.ok() });
+                (reflectors[family], strangers[family]) = (Some((fd, listen_port)), of_strangers.ok());
             }
             Err(_) if both && is_family_absent(over_ipv6) => {}
             Err(error) => return Err(UdpSocketError::Reflector { address, error }),
@@ -154,5 +149,5 @@ pub(super) fn reflectors(listen: SocketAddr) -> Result<[Option<Reflecting>; 2], 
         let error = io::ErrorKind::AddrNotAvailable.into();
         return Err(UdpSocketError::Reflector { address: listen, error });
     }
-    Ok(reflectors)
+    Ok((reflectors, strangers))
 }

@@ -109,16 +109,8 @@ impl UdpSockets {
     pub fn open(listen: SocketAddr, sources: &Sources, flows: u8, clock: &dyn Clock) -> Result<Self, UdpSocketError> {
         let sender = |(fd, port)| Sender { fd, port, drops: 0 };
         let flows = flows.clamp(1, FLOWS_MAX);
-        let mut strangers = [None, None];
-        let opened = open::reflectors(listen)?;
-        let reflectors = [0, 1].into_iter().zip(opened);
-        let reflectors = reflectors.map(|(family, opened)| {
-            let open::Reflecting { fd, port, strangers: of_strangers } = opened?;
-            strangers[family] = of_strangers;
-            Some(sender((fd, port)))
-        });
-        let reflectors: Vec<Option<Sender>> = reflectors.collect();
-        let reflectors = <[Option<Sender>; FAMILIES]>::try_from(reflectors).unwrap_or_default();
+        let (reflectors, strangers) = open::reflectors(listen)?;
+        let reflectors = reflectors.map(|opened| opened.map(sender));
         let at = listen.ip();
         let (v4, of_v4) = open::senders(false, at, sources, flows)?;
         let (v6, of_v6) = open::senders(true, at, sources, flows)?;

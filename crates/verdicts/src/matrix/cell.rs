@@ -64,6 +64,12 @@ impl Layer {
         1 << self as u8
     }
 
+    /// Returns the layers of a network, as a set of layers.
+    pub const fn all_of(network: Network) -> u8 {
+        let nodes = Self::Nodes.bit();
+        if matches!(network, Network::Node) { nodes } else { !nodes }
+    }
+
     /// Returns the network that is probed.
     pub const fn network(self) -> Network {
         if matches!(self, Self::Nodes) { Network::Node } else { Network::Pod }
@@ -298,6 +304,18 @@ pub fn sort_and_join(row: &mut [Cell]) -> usize {
         from += run;
     }
     to
+}
+
+/// Returns the cells of this peer in a row, which is sorted.
+pub fn of_peer(row: &[Cell], peer: u16) -> &[Cell] {
+    let behind = &row[row.partition_point(|cell| cell.peer() < peer)..];
+    &behind[..run(behind, peer)]
+}
+
+/// Returns how many cells at the front are of this peer: one per layer and address family.
+#[inline]
+pub fn run(cells: &[Cell], peer: u16) -> usize {
+    cells.iter().take_while(|cell| cell.peer() == peer).count()
 }
 
 /// Returns the cells of one peer, of which ICMP stands for UDP and TCP of its family as far as all

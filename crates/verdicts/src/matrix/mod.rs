@@ -26,7 +26,7 @@ mod strangers;
 mod unsent;
 
 pub use bounds::{Bounds, NotKept};
-pub use cell::{Cell, Layer, rtt_us};
+pub use cell::{Cell, Layer, of_peer, rtt_us, run};
 pub use facts::{Facts, Known};
 pub use lasting::Lasting;
 pub use links::{Hole, LosingFlows, Ways};

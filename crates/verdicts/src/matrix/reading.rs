@@ -67,8 +67,7 @@ impl Matrix {
 
     /// Whether anything was measured in this network.
     pub fn is_measured(&self, network: Network) -> bool {
-        let nodes = Layer::Nodes.bit();
-        if network == Network::Node { self.layers & nodes != 0 } else { self.layers & !nodes != 0 }
+        self.layers & Layer::all_of(network) != 0
     }
 
     /// Returns the layers that were measured, as a set of [`Layer::bit`].

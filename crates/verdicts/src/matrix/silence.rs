@@ -26,7 +26,7 @@
 use std::ops::Range;
 
 use super::Matrix;
-use super::cell::{Cell, Layer};
+use super::cell::{Cell, Layer, of_peer};
 use kube_canary_model::report::RecentPeer;
 use kube_canary_region::List;
 
@@ -314,8 +314,7 @@ fn are_several(mut peers: impl Iterator<Item = u16>) -> bool {
 /// before the collection if it began so many seconds before.
 fn state(runs: &[Run], cells: &[Cell], known_after: i16) -> State {
     let Some((link, _)) = runs.first().map(Run::place) else { return State::Usual };
-    let of_peer = cells[cells.partition_point(|cell| cell.peer() < link.0)..].iter();
-    let of_peer = of_peer.take_while(|cell| cell.peer() == link.0);
+    let of_peer = of_peer(cells, link.0).iter();
     let (mut lost, mut answers, mut latest) = (u8::MAX, [u8::MAX, 0], None);
     for cell in of_peer.filter(|cell| cell.layer() != Layer::Tcp && self::link(link.0, cell.key().1) == link) {
         // A cell without a run has answered.

@@ -160,7 +160,7 @@ pub async fn add(scope: &Scope<'_>, verdicts: &mut Vec<Verdict>) {
 /// report.
 pub fn hides_report(matrix: &Matrix, node: u16) -> bool {
     let collector = matrix.collector();
-    let is_of_pods = |link: &UnsentLink| link.layers & !Layer::Nodes.bit() != 0;
+    let is_of_pods = |link: &UnsentLink| link.layers & Layer::all_of(Network::Pod) != 0;
     matrix.unsent().iter().any(|link| Some(link.source) == collector && link.peer == node && is_of_pods(link))
 }
 
@@ -169,14 +169,11 @@ pub fn hides_report(matrix: &Matrix, node: u16) -> bool {
 fn add_one(verdict: Verdict, verdicts: &mut Vec<Verdict>) {
     let is_same = |other: &&mut Verdict| {
         let of = |it: &Verdict| (it.kind, it.network, it.clone().in_order().subject);
-        let may_be = |a: Option<u8>, b: Option<u8>| a.is_none() || b.is_none() || a == b;
-        let protocol = |it: &Verdict| it.protocol.map(|it| it as u8);
-        let family = |it: &Verdict| it.family.map(|it| it as u8);
         other.is_loss()
             && other.reason.is_none()
             && of(other) == of(&verdict)
-            && may_be(protocol(other), protocol(&verdict))
-            && may_be(family(other), family(&verdict))
+            && are_compatible(other.protocol, verdict.protocol)
+            && are_compatible(other.family, verdict.family)
     };
     match verdicts.iter_mut().find(is_same) {
         Some(same) => {
@@ -188,10 +185,15 @@ fn add_one(verdict: Verdict, verdicts: &mut Vec<Verdict>) {
     }
 }
 
+/// Whether both may be about the same: at least one is about all, or they are equal.
+fn are_compatible<T: PartialEq + Copy>(one: Option<T>, other: Option<T>) -> bool {
+    one.is_none() || other.is_none() || one == other
+}
+
 impl<'m> Links<'m> {
     async fn of(scope: &Scope<'m>, network: Network, over_ipv6: bool) -> Self {
         let matrix = scope.matrix;
-        let of_network = if network == Network::Node { Layer::Nodes.bit() } else { !Layer::Nodes.bit() };
+        let of_network = Layer::all_of(network);
         let is_evidence = |node: u16| scope.standings[usize::from(node)].is_evidence_of_others();
         let mut links = Self {
             matrix,

@@ -1,11 +1,7 @@
 //! What one judge alone claims displaces nothing.
 
-use super::tests::{after, past, times, verdict};
+use super::tests::{after, at, past, times, verdict};
 use super::*;
-
-const fn at(round: u64) -> u64 {
-    1_000 + round * 15
-}
 
 /// Verdicts that have ended, as one judge alone says.
 fn claimed(nodes: impl Iterator<Item = usize>, end: u64) -> Vec<Verdict> {
