@@ -112,7 +112,7 @@ pub fn stamp_request(data: &[u8]) {
 /// Parses any text as a path segment and as an `Accept` header.
 pub fn http_path(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    if let Some(name) = exposition::decoded(text) {
+    if let Some(name) = http::path::decoded(text) {
         assert!(name.len() <= text.len());
     }
     let _ = Format::accepted(text);

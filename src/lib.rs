@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! discovery ─► peers ─► prober ─► statistics ─► exposition ─► mesh
-//! (members)   (slots)  (send/recv)  (per slot)   (/metrics, /api) (/, /api/v1/mesh: all reports)
+//! (members)   (slots)  (send/recv)  (per slot)   (/metrics, /api) (/, /api/v1/verdicts)
 //! ```
 //!
 //! Data flows from left to right, and a stage depends only on the stages to its left.

@@ -294,9 +294,6 @@ pub const JUDGE_DOCUMENT_BYTES_MAX: usize = 192 * 1_024;
 /// Reports that a judge requests at once. A report has some hundred bytes, so the time of a request
 /// is that of its round trips.
 pub const JUDGE_REQUESTS_MAX: usize = 16;
-/// Bytes of a report in JSON that a judge reads, of an agent that does not know the compact form:
-/// those of 24 peers by three methods take 43 KB. A judge holds [`JUDGE_REQUESTS_MAX`] at most.
-pub const JUDGE_JSON_BYTES_MAX: usize = 64 * 1_024;
 /// Time between two of a judge's requests. Those of 5,000 nodes then take 12.5 s of the 15 s of a
 /// round, so a judge's load is even.
 pub const JUDGE_REQUEST_PAUSE: Duration = Duration::from_micros(2_500);

@@ -123,6 +123,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "mesh",
             "report",
             "http::client",
+            "http::path",
             "sys::console",
             "sys::stop",
             "sys::terminal",

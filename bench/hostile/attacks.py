@@ -85,12 +85,16 @@ def path_loop(m, seconds):
     return figures | {"gets": gets, "result": result}
 
 
-@attack(ALL)
+def blames(said, node):
+    return any(node in verdict["subject"].split("->") for verdict in said["verdicts"])
+
+
+@attack(ALL, flags={name: ["--judge", "auto"] for name in AGENTS})
 def leaving(m, _):
     """A real outage, and a liar that says that all nodes leave, each 50 and 32,768 times."""
     mesh.drop(f"ip daddr {m.address['t']}")
-    honest = until(lambda: (text := m.headline("a")).startswith("t is losing") and text, OUTAGE_SECONDS)
-    said = [honest or "no verdict"]
+    honest = until(lambda: blames(said := m.said("a"), "t") and said, OUTAGE_SECONDS)
+    said = [honest or m.said("a")]
     leaving = [m.peer(name, state="terminating") for name in AGENTS]
     # A report of 1.4 MB names one node so often. A report that names all nodes would be cut off for
     # its length.
@@ -99,8 +103,9 @@ def leaving(m, _):
         m.tell({m.address["z"]: {"/api/v1/peers": lie}})
         with m.measured("a", dead="t") as figures:
             time.sleep(LYING_SECONDS)
-            said.append(m.headline("a"))
-    blamed = sum(text.startswith("t is losing") for text in said)
+            said.append(m.said("a"))
+    blamed = sum(blames(one, "t") for one in said)
+    said = [one["headline"] for one in said]
     result = f"honest: “{said[0]}”; 50 times: “{said[1]}”; 32,768 times: “{said[2]}”"
     return figures | {"blamed": blamed, "result": result}
 
@@ -127,11 +132,12 @@ def frames(m, seconds):
     m.tell(lies)
     with m.measured(target) as figures:
         time.sleep(seconds)
-        said = m.headline(target)
-        document = m.json(target, "/api/v1/mesh") or {"rows": [], "verdicts": []}
+        document = m.json(target, m.reports_of([*AGENTS, "z", *ghosts])) or {"rows": []}
+        said = m.said(target)
     shown = sum(row["source"]["node"].startswith("ghost-") for row in document["rows"])
-    blamed = sum(victim in verdict["subject"].split("->") for verdict in document["verdicts"])
-    result = f"{shown} reports of nodes that do not exist; “{said}”"
+    shown += sum(peer["node"].startswith("ghost-") for row in document["rows"] for peer in row["peers"])
+    blamed = int(blames(said, victim))
+    result = f"{shown} nodes that do not exist are in the reports; “{said['headline']}”"
     return figures | {"ghosts": shown, "blamed": blamed, "result": result}
 
 
@@ -150,7 +156,7 @@ def impersonates(m, seconds):
         most = 0
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            document = m.json(target, "/api/v1/mesh") or {"rows": [], "verdicts": []}
+            document = m.json(target, m.reports_path) or {"rows": []}
             most = max(most, sum(row["source"].get("version") == "forged" for row in document["rows"]))
             time.sleep(1)
     return figures | {"forged": most, "result": f"{most} of {len(far)} nodes appeared with a forged report"}
@@ -165,7 +171,7 @@ def dead_addresses(m, _):
     m.tell({m.address["z"]: {"/api/v1/peers": m.report("z", named)}})
     with m.measured(target, mesh=False) as figures:
         begun = time.monotonic()
-        document = m.json(target, "/api/v1/mesh") or {"rows": [], "verdicts": []}
+        document = m.json(target, m.reports_path) or {"rows": []}
         took = time.monotonic() - begun
     rows = sum(row["source"]["node"] in AGENTS for row in document["rows"])
     result = f"{took:.1f} s, {rows} of {len(AGENTS)} honest reports"
@@ -185,8 +191,8 @@ def asked_without_pause(m, seconds, path, clients):
 @attack(ALL)
 def mesh_loop(m, seconds):
     """One client asks for the mesh again and again."""
-    figures, answers = asked_without_pause(m, seconds, "/api/v1/mesh", 1)
-    return figures | {"result": f"{answers.get('200', 0)} meshes"}
+    figures, answers = asked_without_pause(m, seconds, m.reports_path, 1)
+    return figures | {"result": f"{answers.get('200', 0)} answers"}
 
 
 @attack(PART)
@@ -194,7 +200,7 @@ def unknown_loop(m, seconds):
     """16 clients ask for the hour of a node that does not exist."""
     figures, answers = asked_without_pause(m, seconds, "/api/v1/hour/nobody/x", 16)
     statuses = ", ".join(f"{count:,} × {status}" for status, count in sorted(answers.items()))
-    result = f"/api/v1/mesh answered {percent(figures['polls']['/api/v1/mesh'])}; the clients got {statuses}"
+    result = f"reports answered {percent(figures['polls'][m.reports_path])}; the clients got {statuses}"
     return figures | {"gets": sum(answers.values()), "result": result}
 
 
@@ -202,9 +208,9 @@ def unknown_loop(m, seconds):
 def silent_reader(m, _):
     """One client asks for the mesh and does not read it."""
     with m.measured("a", mesh=False) as figures:
-        m.child("client.py", "silent", m.address["a"], "/api/v1/mesh")
+        m.child("client.py", "silent", m.address["a"], m.reports_path)
         begun = time.monotonic()
-        answered = until(lambda: m.get("a", "/api/v1/mesh")[0] == 200, 60, pause=0.1)
+        answered = until(lambda: m.get("a", m.reports_path)[0] == 200, 60, pause=0.1)
         took = time.monotonic() - begun
     result = f"the next reader has the mesh after {took:.1f} s" if answered else "no mesh within 60 s"
     return figures | {"took_seconds": took, "result": result}
@@ -215,7 +221,7 @@ def endless(m, lie):
     m.tell({m.address["z"]: {"/api/v1/peers": m.report("z") | lie | {"times": -1}}})
     with m.measured("a", mesh=False) as figures:
         begun = time.monotonic()
-        _, body = m.get("a", "/api/v1/mesh")
+        _, body = m.get("a", m.reports_path)
         took = time.monotonic() - begun
     # Not part of the measurement: this takes longer than the collection of an endless report.
     document = json.loads(body)

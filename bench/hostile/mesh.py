@@ -69,6 +69,7 @@ class Mesh:
         self.command = [binary, "run", "--discovery", "static", "--peers-file", "peers", "--max-peers", str(max_peers),
                         "--interval", INTERVAL, "--log-level", "warn"]
         self.flags = flags or {}
+        self.reports_path = self.reports_of(self.members)
         self.first = {self.address[name]: lies or {"/api/v1/peers": self.report(name)} for name in liars}
 
     def __enter__(self):
@@ -168,9 +169,14 @@ class Mesh:
     def peers_of(self, name):
         return {peer["node"]: peer for peer in json.loads(self.ask(name, "/api/v1/peers"))["peers"]}
 
-    def headline(self, name):
-        """Of a collection that begins now: /api/v1/verdicts may be that of an earlier one."""
-        return json.loads(self.ask(name, "/api/v1/mesh"))["headline"]
+    @staticmethod
+    def reports_of(nodes):
+        """The path of the reports of these nodes."""
+        return "/api/v1/mesh/" + ",".join(nodes)
+
+    def said(self, name):
+        """What the judges say, by this agent."""
+        return json.loads(self.ask(name, "/api/v1/verdicts"))
 
     def living(self, dead):
         return [name for name in self.names if name not in dead]
@@ -208,7 +214,7 @@ class Mesh:
 
         polls = {"/metrics": (SCRAPE_SECONDS, POLL_SECONDS), "/healthz": (HEALTH_SECONDS, POLL_SECONDS)}
         if mesh:
-            polls["/api/v1/mesh"] = MESH_SECONDS, MESH_POLL_SECONDS
+            polls[self.reports_path] = MESH_SECONDS, MESH_POLL_SECONDS
         answers = {path: Answers() for path in polls}
         threads = [threading.Thread(target=poll, args=(path, *times, answers[path])) for path, times in polls.items()]
         threads.append(threading.Thread(target=memory))

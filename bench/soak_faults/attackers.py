@@ -4,8 +4,12 @@ TARGETs are the agents' addresses; ADDRESSes are those in whose name packets are
 has a rate and ends after SECONDS, or at SIGTERM.
 """
 
-import os, random, select, socket, struct, sys, threading, time
+import os, pathlib, random, select, socket, struct, sys, threading, time
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scale_mesh"))
+import plane
+
+REPORTS = "/api/v1/mesh/" + ",".join(map(plane.node_name, (1, 2, 3)))
 PACKETS_PER_SECOND, CONNECTIONS_PER_SECOND = 4000, 200
 IDLE, DEAF, SLOW, LOOPS = 150, 60, 80, 8
 # The source address of an agent's packets on loopback.
@@ -211,7 +215,7 @@ def main(kind, seconds, port, *rest):
     source, many = random.Random(f"{kind}{seconds}"), "/b/a" * 900
     {
         "idle": lambda: hold(targets, port, end, IDLE, b""),
-        "deaf": lambda: hold(targets, port, end, DEAF, head("/metrics") * 4 + head("/api/v1/mesh")),
+        "deaf": lambda: hold(targets, port, end, DEAF, head("/metrics") * 4 + head(REPORTS)),
         "slow-head": lambda: hold(targets, port, end, SLOW, b"GET /metrics HTTP/1.1\r\nX: ", b"x"),
         "recursive": lambda: loops(
             targets, port, end, lambda n, t: f"/api/v1/hour{many}/{t}", 2, 10
@@ -219,7 +223,7 @@ def main(kind, seconds, port, *rest):
         "unknown": lambda: loops(
             targets, port, end, lambda n, t: f"/api/v1/hour/none-{n}-{t}/x", LOOPS, 10
         ),
-        "collect": lambda: loops(targets, port, end, lambda n, t: "/api/v1/mesh", LOOPS, 10),
+        "collect": lambda: loops(targets, port, end, lambda n, t: REPORTS, LOOPS, 10),
         "connects": lambda: connects(targets, port, end),
         "forged-replies": lambda: forged_replies(addresses, end, source),
         "forged-requests": lambda: forged_requests(addresses, targets, end, source),

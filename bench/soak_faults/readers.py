@@ -4,7 +4,10 @@ Three Prometheus servers that scrape each agent, one of them by OpenMetrics, and
 page open: as many requests in an hour as else in a day.
 """
 
-import http.client, sys, threading, time
+import http.client, pathlib, sys, threading, time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scale_mesh"))
+import plane
 
 # 15 s in a day are 0.6 s in an hour.
 SCRAPE_SECONDS, PAGE_SECONDS = 15 / 24, 60 / 24
@@ -13,7 +16,8 @@ SCRAPERS = (
     "text/plain;version=0.0.4",
     "application/openmetrics-text;version=1.0.0",
 )
-PAGE = ("/", "/api/v1/mesh", "/api/v1/verdicts", "/api/v1/peers", "/readyz")
+REPORTS = "/api/v1/mesh/" + ",".join(map(plane.node_name, (1, 2, 3)))
+PAGE = ("/", REPORTS, "/api/v1/verdicts", "/api/v1/peers", "/readyz")
 
 
 def read(address, path, accept="*/*"):

@@ -135,7 +135,7 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l url -
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l service -d 'Headless Service whose addresses are asked if there is no --url' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -s n -l namespace -d 'Namespace of the Service' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l port -d 'HTTP port of the agents at the Service\'s addresses' -r -f
-complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l rows -d 'Judge the reports in this file instead: the answer of /api/v1/mesh, or one report of /api/v1/peers per line; - is standard input' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l rows -d 'Judge the reports in this file instead: answers of /api/v1/mesh/NODES, or one report of /api/v1/peers per line; - is standard input' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l domains-file -d 'File with the failure domains, such as racks: NODE-NAME-PATTERN DOMAIN per line, # comments; read again when it changes' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l interval -d 'Time between two updates with --watch, 1s to 300s' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l color -d 'When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb' -r -f -a "auto\t''

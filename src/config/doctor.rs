@@ -18,8 +18,8 @@ pub const AFTER: &str = "
 The agents of --url, or of the headless Service, are asked one after the other for what the judges of the mesh agree on, until
 one answers: any agent answers for all. If none knows of judges, reports are collected and judged here, as with --collect.
 In a pod, the agent beside the command is asked first, so that it works without DNS. Its list says which others there are.
-With --collect, each --url is asked for its whole mesh (/api/v1/mesh): one agent is enough, and several see past each other's
-blind spots. Without --url, every agent of the Service is asked for what it measures itself.
+With --collect, each --url is asked for its own report, and for those of the nodes that reports name (/api/v1/mesh/NODES), up
+to 300: one agent is enough, and several see past each other's blind spots. Without --url, every agent of the Service is asked.
 With --rows, nothing is asked: the file has the reports, of up to 50000 nodes. With --watch, it is read again each time.
 Judged are the last 30 to 60 seconds. With --history, the judges say what they have found in the last 24 hours.
 

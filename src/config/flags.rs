@@ -237,7 +237,7 @@ pub const FLEET: &[Flag] = &[
 pub const DOCTOR: &[Flag] = &[
     URL, SERVICE, NAMESPACE, PORT,
     typed_only("rows", "FILE", "",
-        "Judge the reports in this file instead: the answer of /api/v1/mesh, or one report of /api/v1/peers per line; - is standard input"),
+        "Judge the reports in this file instead: answers of /api/v1/mesh/NODES, or one report of /api/v1/peers per line; - is standard input"),
     switch("collect", "Collect the reports and judge them here, instead of asking what the judges of the mesh agree on"),
     DOMAINS_FILE,
     switch("history", "Print the verdicts of the last 24 hours with their times instead, as the judges of the mesh agree on them"),

@@ -114,10 +114,9 @@ impl Ranks {
     }
 
     /// Returns the members that are better-ranked than our own node, the best first: at most 15.
-    /// None if our own node is not one of the [`RANKED_MAX`] best, or is alone.
+    /// None if our own node is not one of the [`RANKED_MAX`] best.
     pub fn better(&self) -> Option<&[Ranked]> {
-        let better = self.better.filter(|better| *better < RANKED_MAX && !self.others.is_empty())?;
-        self.others.get(..better)
+        self.others.get(..self.better.filter(|better| *better < RANKED_MAX)?)
     }
 }
 
@@ -168,7 +167,8 @@ mod tests {
         let by_address = Ranks::of(others.into_iter().chain(own), RankedBy::Name, ("x", &[own[0].address]));
         assert_eq!(by_address, without);
         assert!(without.better().is_some_and(|better| better.len() <= 2) && without.others.len() == 2);
-        assert_eq!(Ranks::of(own.into_iter(), RankedBy::Name, ("a", &[])).better(), None, "it is alone");
+        assert_eq!(Ranks::of(own.into_iter(), RankedBy::Name, ("a", &[])).better(), Some(&[][..]), "it is alone");
+        assert_eq!(Ranks::default().better(), None, "nothing is known yet");
     }
 
     #[test]

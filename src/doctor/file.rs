@@ -1,4 +1,4 @@
-//! Reads reports from a file or from standard input: the document of `/api/v1/mesh`, or one report
+//! Reads reports from a file or from standard input: answers of `/api/v1/mesh/NODES`, or one report
 //! per line.
 //!
 //! The first line that is not blank decides which of three forms it is:
@@ -55,7 +55,7 @@ enum Reason {
     Read(#[from] io::Error),
     #[error("is {0} first")]
     Foreign(&'static str),
-    #[error("is empty: expected the document of /api/v1/mesh, or a report of /api/v1/peers per line")]
+    #[error("is empty: expected an answer of /api/v1/mesh/NODES, or a report of /api/v1/peers per line")]
     Empty,
     #[error("is a pipe or a device: --watch expects a file, because it reads it again each time")]
     Once,
@@ -74,7 +74,7 @@ enum LineError {
     Fields(#[from] FieldsError),
     #[error(transparent)]
     Parse(#[from] serde_json::Error),
-    #[error("neither a mesh (rows, missing, not_gathered) nor a report (source, peers)")]
+    #[error("neither a mesh (rows, missing) nor a report (source, peers)")]
     Neither,
     #[error("a line of more than {REPORT_BYTES_MAX} bytes; what is behind it is not read")]
     Long,
@@ -281,7 +281,6 @@ struct Document<'a> {
     #[serde(borrow)]
     rows: Option<Vec<Report<'a>>>,
     missing: Option<Vec<Missing>>,
-    not_gathered: Option<usize>,
     #[serde(borrow)]
     source: Option<Source<'a>>,
     #[serde(borrow)]
@@ -301,11 +300,11 @@ fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: 
     }
     for document in serde_json::Deserializer::from_slice(&whole).into_iter::<Document<'_>>() {
         match document {
-            Ok(Document { rows: Some(reports), missing: Some(missing), not_gathered: Some(not_gathered), .. }) => {
+            Ok(Document { rows: Some(reports), missing: Some(missing), .. }) => {
                 for report in &reports {
                     unread.add_if(reading.whole_report(DOCUMENT, report));
                 }
-                unread.add_if(reading.whole_fields(DOCUMENT, Fields { missing, not_gathered }));
+                unread.add_if(reading.whole_fields(DOCUMENT, Fields { missing }));
             }
             Ok(Document { rows: None, source: Some(source), peers: Some(peers), .. }) => {
                 unread.add_if(reading.whole_report(DOCUMENT, &Report { source, peers }));

@@ -7,9 +7,8 @@
 //! Judges keep no traces. If a verdict may have some, a few agents are asked for their own. All are
 //! asked only with `--collect`.
 //!
-//! The traps: an agent that finds no judge collects and judges itself, and says so. Many must not
-//! be asked then, because each would collect from all others. An agent is trusted no further than
-//! a judge: what it answers is bounded, and is printed without control characters.
+//! An agent is trusted no further than a judge: what it answers is bounded, and is printed without
+//! control characters.
 
 use std::fmt;
 use std::time::Duration;
@@ -43,8 +42,8 @@ const ALL_TIME: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_secs(1);
 /// Agents that are asked at the same time.
 const AGENTS_AT_ONCE: usize = 4;
-/// Agents that find no judge, after which no other is asked: they run with `--judge never`, are of
-/// an earlier version, or the mesh has no judge.
+/// Agents that find no judge, after which no other is asked: they are of another version, or the
+/// mesh has no judge.
 const WITHOUT_JUDGES_MAX: usize = 3;
 
 /// Agents that are asked for their traces. If there are more, none is asked: few of them would have
@@ -102,7 +101,7 @@ pub struct Agreed {
     pub unanswered: Vec<Unanswered>,
 }
 
-/// The answer of an agent. Without judges it is the agent's own judgement.
+/// The answer of an agent. Without judges it says nothing of the mesh.
 #[derive(Debug, Deserialize)]
 struct Document {
     #[serde(deserialize_with = "at_most::<_, JUDGES, _>")]
@@ -110,15 +109,12 @@ struct Document {
     nodes: usize,
     #[serde(deserialize_with = "at_most::<_, MISSING_MAX, _>")]
     missing: Vec<Missing>,
-    /// Earlier versions list all of them.
-    #[serde(default)]
     missing_not_listed: usize,
     not_gathered: usize,
     headline: String,
     state: State,
     #[serde(flatten)]
     unsent: UnsentProbes,
-    #[serde(default)]
     overall: Overall,
     #[serde(deserialize_with = "at_most::<_, VERDICTS_MAX, _>")]
     verdicts: Vec<Verdict>,

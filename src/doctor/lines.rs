@@ -1,5 +1,5 @@
-//! Reads the document of `/api/v1/mesh` line by line, as an agent writes it: a head, each report in
-//! its own line, and the rest in the last line.
+//! Reads the document of `/api/v1/mesh/NODES` line by line, as an agent writes it: a head, each
+//! report in its own line, and the rest in the last line. Several documents may follow each other.
 //!
 //! The trap: a document that lost its end or one of its reports must never be taken for a complete
 //! one.
@@ -56,7 +56,7 @@ impl MeshLines {
     ) -> Result<Option<ReportError>, MeshError> {
         let line = line.trim_ascii();
         match self.place {
-            Place::Head if line == HEAD => self.place = Place::Reports,
+            Place::Head | Place::End if line == HEAD => self.place = Place::Reports,
             Place::Reports if line.starts_with(b"],") => {
                 self.place = Place::End;
                 reading.fields(document, &[b"{", &line[2..]].concat())?;

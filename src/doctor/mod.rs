@@ -6,15 +6,15 @@
 //!             first that knows of judges, and /api/v1/peers of a few,
 //!             for their traces ───────────────────────────────────────────► output
 //!     if none knows of judges, and with --collect:
-//! --url:      /api/v1/mesh of each, one after the other ─┐
-//! --service:  /api/v1/peers of each, a few at once ──────┼─► matrix ─► verdicts ─► output
-//! --rows:     a file with either, or standard input ─────┘
+//! --url:      /api/v1/peers of each, one after the other, ┐
+//!             and /api/v1/mesh/NODES of those it names ───┤
+//! --service:  /api/v1/peers of each, a few at once ───────┼─► matrix ─► verdicts ─► output
+//! --rows:     a file with either, or standard input ──────┘
 //! --history:  /api/v1/history of the first that answers ─────────────────► output
 //! ```
 //!
-//! An agent collects the whole mesh for each request for it, even if it probes only a part of it. A
-//! Service may have thousands of agents, so each of them is asked for its own report instead. The
-//! trap: a report that is missing or unreadable must never count as well.
+//! An agent passes on the reports of any nodes, also of those that it does not probe. A Service may
+//! have thousands of agents, so each is asked for its own report instead. The trap: a report that is missing or unreadable must never count as well.
 
 mod asked;
 mod file;

@@ -151,8 +151,6 @@ impl Examination {
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
         // Members that no report names were not asked either.
         let not_gathered = listed.count() + (matrix.members() - matrix.node_count());
-        // A mesh may have nodes that none of its reports names.
-        let not_gathered = not_gathered.max(facts.not_gathered);
         Self {
             headline: headline.text,
             state: headline.state,
@@ -210,7 +208,7 @@ impl Examination {
     }
 
     /// Returns the numbers of what was not judged, with words for each.
-    fn not_judged(&self) -> [(usize, &'static str, &'static str); 4] {
+    fn not_judged(&self) -> [(usize, &'static str, &'static str); 5] {
         let (missing_not_listed, not_gathered, unanswered) = match &self.extent {
             Extent::Judges(judged) => (judged.missing_not_listed, judged.not_gathered, 0),
             // An agent collects a part of a large mesh.
@@ -219,6 +217,7 @@ impl Examination {
         [
             (self.missing.len().saturating_add(missing_not_listed), "node", "without a whole report"),
             (not_gathered, "node", "not asked"),
+            (self.overall.other_version, "node", "of another version"),
             (unanswered, "agent", "asked in vain"),
             (self.unread.len(), "part", "of the input not read"),
         ]
@@ -255,8 +254,10 @@ impl Examination {
 
     /// Returns the outcome of the examination.
     pub fn outcome(&self) -> Outcome {
-        if self.state != State::Well {
-            return Outcome::Found;
+        match self.state {
+            State::Cause | State::Losses => return Outcome::Found,
+            State::Unknown => return Outcome::Unknown,
+            State::Well => {}
         }
         let is_whole = self.not_judged().iter().all(|(number, ..)| *number == 0);
         if is_whole && self.is_measured() { Outcome::Well } else { Outcome::Unknown }

@@ -19,7 +19,7 @@ use serde::de::IgnoredAny;
 use super::traces::Traces;
 use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX, PEER_SLOTS_MAX, REPORT_PEERS_MAX};
 use crate::mesh::domains::Domains;
-use crate::mesh::matrix::{Bounds, Matrix};
+use crate::mesh::matrix::{Bounds, Matrix, Presence};
 use crate::mesh::split::{Object, SplitError, Splitter};
 use crate::report::{Age, Missing, Peer, Report, Source};
 use crate::sys::clock::Stopwatch;
@@ -95,9 +95,6 @@ pub struct MeshFacts {
     pub watchers: Option<u64>,
     /// The number of nodes that should have more watchers, but cannot.
     pub watchers_missing: usize,
-    /// The number of nodes whose reports a mesh left out, because it exceeds the
-    /// limits of a collection.
-    pub not_gathered: usize,
     /// The paths that agents have traced.
     pub traces: Traces,
 }
@@ -131,8 +128,6 @@ impl MeshFacts {
 pub struct Fields {
     /// The nodes without a report.
     pub missing: Vec<Missing>,
-    /// The number of nodes whose reports were not requested.
-    pub not_gathered: usize,
 }
 
 impl Default for Reading {
@@ -172,6 +167,12 @@ impl Reading {
     /// Returns the largest number of reports that are read, over all documents and in each one.
     pub const fn reports_max(&self) -> usize {
         self.reports_max
+    }
+
+    /// Returns the nodes that reports name, and whose own has not been read.
+    pub fn unread(&self) -> impl Iterator<Item = &str> {
+        let listed = self.matrix.numbers().filter(|node| self.matrix.get(*node).presence == Presence::Listed);
+        listed.map(|node| self.matrix.name(node))
     }
 
     /// Adds a report from one of several documents.
@@ -288,12 +289,11 @@ impl Reading {
     /// # Errors
     /// [`FieldsError::Missing`]. None of it is kept then.
     pub fn whole_fields(&mut self, document: usize, fields: Fields) -> Result<(), FieldsError> {
-        let Fields { missing, not_gathered } = fields;
+        let Fields { missing } = fields;
         if self.missing.len() + missing.len() > MISSING_MAX {
             return Err(FieldsError::Missing);
         }
         self.missing.extend(missing.into_iter().map(|missing| (document, missing)));
-        self.facts.not_gathered = self.facts.not_gathered.max(not_gathered);
         Ok(())
     }
 
@@ -328,7 +328,6 @@ impl Reading {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mesh::matrix::Presence;
 
     fn report(source: &str, peers: &[&str]) -> String {
         let peer = |node: &&str| {
@@ -373,7 +372,7 @@ mod tests {
         let fields = |nodes: &[&str]| {
             let missing: Vec<String> =
                 nodes.iter().map(|node| format!(r#"{{"node":"{node}","error":"refused"}}"#)).collect();
-            format!(r#"{{"missing":[{}],"not_gathered":0,"verdicts":[{{"kind":"link"}}]}}"#, missing.join(","))
+            format!(r#"{{"missing":[{}],"verdicts":[{{"kind":"link"}}]}}"#, missing.join(","))
         };
         reading.fields(0, fields(&["n2", "n3"]).as_bytes()).unwrap();
         reading.report(1, report("n2", &["n1"]).as_bytes()).unwrap();
@@ -389,7 +388,7 @@ mod tests {
 
     /// The text after the reports, with these missing nodes.
     fn behind(missing: &str) -> String {
-        format!(r#"{{"missing":[{missing}],"not_gathered":0}}"#)
+        format!(r#"{{"missing":[{missing}]}}"#)
     }
 
     #[test]

@@ -131,6 +131,29 @@ fn choose(view: &View, own: u64) -> (Chosen, Vec<SlotId>) {
     (chosen, slots.into_iter().map(|(_, slot)| slot).collect())
 }
 
+/// What an agent says of its own links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnLosses {
+    /// Number of nodes that it probes.
+    pub peers: usize,
+    /// Number of those to which it recently lost more probes than by chance, or could not send.
+    pub losing: usize,
+}
+
+impl OwnLosses {
+    /// Counts the nodes of an agent's list.
+    pub fn of(view: &View) -> Self {
+        let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+        let listed = directory.peers().filter(|(_, peer)| peer.presence() != peers::Presence::Left);
+        // A node has an entry for each family and network. The one that loses most comes first.
+        let loses = |(slot, peer)| report::losses(&view.statistics, slot, peer) > 0;
+        let mut nodes: Vec<(&str, bool)> = listed.map(|(slot, peer)| (peer.node(), !loses((slot, peer)))).collect();
+        nodes.sort_unstable();
+        nodes.dedup_by_key(|(node, _)| *node);
+        Self { peers: nodes.len(), losing: nodes.iter().filter(|(_, is_well)| !is_well).count() }
+    }
+}
+
 fn write(out: &mut Vec<u8>, value: &impl Serialize) {
     // Neither writing to a Vec nor serializing these structs can fail.
     if let Err(error) = serde_json::to_writer(out, value) {

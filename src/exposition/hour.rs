@@ -10,6 +10,7 @@ use std::sync::PoisonError;
 use serde::{Serialize, Serializer};
 
 use super::View;
+use crate::http::path::decoded;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
 use crate::report::Rounded;
 use crate::statistics::{HourReading, HourStep, LinksHour};
@@ -124,44 +125,9 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
     Ok(body)
 }
 
-/// Decodes a percent-encoded part of a path (RFC 3986, section 2.1). Returns none if the encoding
-/// is wrong or the result is not UTF-8.
-pub fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-                digit()? << 4 | digit()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_are_decoded_and_broken_ones_match_no_peer() {
-        for (text, name) in [
-            ("node-7", Some("node-7")),
-            ("n%6fde%2D7", Some("node-7")),
-            ("%C3%A9", Some("é")),
-            ("a%2Fb", Some("a/b")),
-            ("", Some("")),
-            ("%", None),
-            ("a%4", None),
-            ("%g0", None),
-            ("%+1", None),
-            ("%ff", None),
-        ] {
-            assert_eq!(decoded(text).as_deref(), name, "{text}");
-        }
-    }
 
     #[test]
     fn an_error_is_one_line() {

@@ -16,7 +16,7 @@ const JSON: &str = "application/json";
 
 const HOUR: &str = "/api/v1/hour/";
 const NOT_FOUND: &[u8] = b"not found; there are /, /metrics, /healthz, /readyz, /api/v1/identity, /api/v1/peers, \
-    /api/v1/hour/PEER, /api/v1/hour/SOURCE/PEER, /api/v1/mesh, /api/v1/verdicts, /api/v1/history, /api/v1/nodes, /api/v1/judge, /api/v1/judge/verdicts\n";
+    /api/v1/hour/PEER, /api/v1/hour/SOURCE/PEER, /api/v1/mesh/NODES, /api/v1/verdicts, /api/v1/history, /api/v1/nodes, /api/v1/judge, /api/v1/judge/verdicts\n";
 
 /// The state from which HTTP requests are answered.
 pub struct App {

@@ -203,7 +203,7 @@ impl Answer {
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn of(agent: &AgentUrl, path: &'static str) -> Result<Self, AskError> {
+    pub async fn of(agent: &AgentUrl, path: &str) -> Result<Self, AskError> {
         let addresses = match &agent.host {
             Host::Address(address) => vec![*address],
             Host::Name(name) => dns::host_addresses(name, AddressFamily::Any).await?,

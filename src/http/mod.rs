@@ -28,6 +28,7 @@ pub use server::{Bound, ServeError, ServeLimits, Server};
 pub use stats::ServerStats;
 pub mod client;
 pub mod lines;
+pub mod path;
 
 use std::future::Future;
 use std::pin::Pin;

@@ -12,28 +12,16 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::http::Live;
 
 /// The writing end. It holds a frame only while the body is polled. A write waits until it fits.
-#[derive(Clone, Debug)]
-pub struct FrameWriter(Option<Rc<RefCell<Vec<u8>>>>);
-
-impl Default for FrameWriter {
-    fn default() -> Self {
-        Self(Some(Rc::default()))
-    }
-}
+#[derive(Clone, Debug, Default)]
+pub struct FrameWriter(Rc<RefCell<Vec<u8>>>);
 
 impl FrameWriter {
-    /// Makes a writer that accepts all data at once and drops it.
-    pub const fn nowhere() -> Self {
-        Self(None)
-    }
-
     /// Writes all `parts` into the same frame. Together they must fit a frame.
     pub async fn write(&self, parts: &[&[u8]]) {
-        let Some(frame) = &self.0 else { return };
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         // No wake-up is needed: after a frame is taken away, the body is polled again with another.
         poll_fn(|_| {
-            let mut frame = frame.borrow_mut();
+            let mut frame = self.0.borrow_mut();
             if frame.capacity() - frame.len() < bytes {
                 return Poll::Pending;
             }
@@ -48,7 +36,7 @@ impl FrameWriter {
 
 /// The reading end: a body whose frames the writer fills.
 pub struct WrittenBody {
-    frame: Option<Rc<RefCell<Vec<u8>>>>,
+    frame: Rc<RefCell<Vec<u8>>>,
     writer: Pin<Box<dyn Future<Output = ()>>>,
     /// Remaining time for which the reader may delay the writer.
     reader_time: Duration,
@@ -80,7 +68,7 @@ impl Live for WrittenBody {
         if std::mem::take(&mut self.is_waiting) {
             self.reader_time = self.end.deadline().saturating_duration_since(Instant::now());
         }
-        let mut exchange = || self.frame.iter().for_each(|frame| std::mem::swap(out, &mut frame.borrow_mut()));
+        let mut exchange = || std::mem::swap(out, &mut self.frame.borrow_mut());
         exchange();
         let is_over = self.writer.as_mut().poll(cx).is_ready();
         exchange();

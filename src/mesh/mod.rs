@@ -1,9 +1,10 @@
 //! The mesh as a whole: what all agents measured, the cause of losses, and the page that shows
 //! them.
 //!
-//! Any agent can answer for the mesh. On request it collects the reports of the others (`collect`),
-//! keeps what the verdicts need (`matrix`), and judges (`verdicts`). Three agents do so without
-//! requests (`judge`). On the others, none of it runs or takes memory without requests.
+//! Three agents judge (`judge`): they collect the reports of the others (`collect`), keep what the
+//! verdicts need (`matrix`), and judge (`verdicts`). Any agent answers for the mesh: it passes on
+//! what the judges agree on, and raw reports of named nodes (`relay`). On agents that do not judge,
+//! none of it runs or takes memory without requests.
 
 mod collect;
 pub mod domains;
@@ -12,9 +13,12 @@ mod judge;
 mod openings;
 pub mod page;
 mod queue;
+mod relay;
 mod routes;
+mod row_error;
 pub mod split;
 mod times;
+mod turns;
 
 pub use kube_canary_verdicts::{self as verdicts, matrix};
 

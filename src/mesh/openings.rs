@@ -6,9 +6,9 @@
 //! given up at its share is asked again after all others, as those are that did not answer in
 //! the round before.
 //!
-//! A judge holds the reports of its requests as a whole: compact ones, and short JSON of agents
-//! that do not know that form. So no agent can delay it while a report is being read. A collection
-//! for a reader reads JSON of any length piece by piece, one report after the other.
+//! A judge holds the reports of its requests as a whole: compact ones. So no agent can delay it
+//! while a report is being read. For a reader, JSON of any length is read piece by piece, one
+//! report after the other.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -22,13 +22,15 @@ use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-use super::collect::RowError;
 use super::queue::{Queue, Target};
+use super::row_error::RowError;
 use super::times::Times;
 use crate::http::client::{self, GetError, Link};
-use crate::limits::{JUDGE_JSON_BYTES_MAX, JUDGE_REQUESTS_MAX, REPORT_REQUESTS_MAX};
-use crate::report::{self, compact};
+use crate::limits::{JUDGE_REQUESTS_MAX, REPORT_REQUESTS_MAX};
+use crate::report;
+use crate::report::compact::{self, NotCompact};
 
+const JSON: &str = "application/json";
 /// Least share of a request. An agent on another continent answers within it. If more than 500 of
 /// 5,000 agents use it up in one round, some others are not asked before the next.
 const SHARE_MIN: Duration = Duration::from_millis(250);
@@ -39,9 +41,7 @@ const FIRST_PART: f64 = 0.75;
 /// An answer to a request for a report.
 pub enum Opened {
     /// A report in JSON, of which the head has arrived.
-    Report(Link, Incoming),
-    /// A whole report in JSON.
-    Json(Vec<u8>),
+    Json(Link, Incoming),
     /// A whole compact report.
     Compact(Vec<u8>),
 }
@@ -184,15 +184,16 @@ async fn open(
     let opening = async {
         let (mut link, response) =
             client::open(address, report::PATH, is_for_judge.then_some(compact::MEDIA_TYPE)).await?;
-        let is_compact = response.headers().get(CONTENT_TYPE).is_some_and(|it| it == compact::MEDIA_TYPE);
-        let body = response.into_body();
+        let (head, body) = response.into_parts();
         if !is_for_judge {
-            return Ok(Opened::Report(link, body));
+            return Ok(Opened::Json(link, body));
         }
-        if is_compact {
+        let is_of_type = |media_type: &str| head.headers.get(CONTENT_TYPE).is_some_and(|it| it == media_type);
+        if is_of_type(compact::MEDIA_TYPE) {
             return Ok(Opened::Compact(link.collect(body, compact::BYTES_MAX).await?));
         }
-        Ok(Opened::Json(link.collect(body, JUDGE_JSON_BYTES_MAX).await?))
+        // An agent that does not know our form answers with the other one.
+        Err(if is_of_type(JSON) { RowError::OtherVersion } else { NotCompact.into() })
     };
     let answer = GetError::Time(limit).into();
     in_time(opening, [(Instant::now() + limit, answer), (until, RowError::NoTime(times.collection))]).await
@@ -216,16 +217,15 @@ pub async fn in_time<T, const N: usize>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::task::Waker;
 
     use super::*;
     use crate::limits::JUDGE_REQUEST_PAUSE;
-    use crate::mesh::queue::Silent;
-    use crate::peers::Directory;
 
     #[tokio::test(start_paused = true)]
     async fn a_judge_asks_at_an_even_pace_and_makes_up_for_short_delays_alone() {
-        let queue = RefCell::new(Queue::of_members(&Directory::default(), "me", 9, &Silent::default()));
+        let queue = RefCell::new(Queue::new(VecDeque::new(), 9, Arc::default()));
         let (until, pause) = (Instant::now() + Duration::from_mins(1), Duration::from_micros(2_500));
         let mut openings = Openings::new(&queue, until, Times::default(), Some(pause));
         let mut cx = Context::from_waker(Waker::noop());

@@ -1,55 +1,47 @@
-//! The routes about the whole mesh: the page, all reports, the verdicts, and the last hour of any
-//! pair.
+//! The routes about the whole mesh: the page, reports of named nodes, what the judges say, and the
+//! last hour of any pair.
 //!
-//! Everything else is the agent's own ([`App`]). One collection runs at a time, because it costs
-//! every agent a report. The next begins after a pause in proportion to its work ([`Turn`]). A
-//! request that arrives earlier waits. A request for the verdicts alone takes those that were just
-//! judged.
+//! Everything else is the agent's own ([`App`]). Nothing is judged here: verdicts, their past and
+//! the figures of all nodes come from the judges. If none answers, the answer says so, beside what
+//! this agent's own report shows.
 //!
-//! Verdicts and their past come from the judges, if any answers, and an agent collects for them
-//! only if none does. Requests for these and for an hour are answered by others from their own
+//! Reports are collected for one reader at a time, because they cost other agents work
+//! ([`Turns`]). Requests for verdicts and for an hour are answered by others from their own
 //! memory. So no request is forwarded twice.
 
-use std::cell::Cell;
-use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until, timeout};
 
-use super::collect::{Collected, For, collect};
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
-use super::judge::{self, Agreed, Fields, JudgeTimes, Judges, Nodes, Overview, Round};
-use super::matrix::Matrix;
+use super::judge::{self, Agreed, Fields, JudgeTimes, Judges, Overview};
 use super::page;
-use super::queue::{Silent, Target};
+use super::queue::Target;
+use super::relay::relay;
 use super::times::Times;
+use super::turns::Turns;
 use super::verdicts;
-use crate::exposition::{App, decoded};
+use crate::exposition::{App, OwnLosses, View};
+use crate::http::path::decoded;
 use crate::http::{Reply, Routes, client};
 use crate::limits::{HOUR_BYTES_MAX, NAMED_REPORTS_MAX};
+use crate::report::Missing;
 use crate::sys::clock;
 use crate::sys::console::printable;
-use crate::units::Nanos;
 
 /// Bytes written at a time of the fields that follow the reports.
 const FIELDS_PART_BYTES: usize = 1_024;
-/// The pause after a collection is this many times as long as the collection worked. A client that
-/// asks without end takes a tenth of a CPU for the reports that this agent reads and judges.
-const COLLECTION_PAUSE_FACTOR: u32 = 9;
-/// Upper bound of the pause by [`COLLECTION_PAUSE_FACTOR`], so that a request that waits
-/// [`Times::wait`] gets its turn.
-const COLLECTION_PAUSE_MAX: Duration = Duration::from_secs(5);
-/// Nodes of a mesh whose page collects by itself. Collections of a larger mesh are rare
-/// ([`Times::large`]): its page shows what the judges say.
+/// Nodes of a mesh of which reports may be collected as often as a reader asks. Collections of a
+/// larger mesh are rare ([`Times::large`]).
 const SMALL_NODES_MAX: usize = 24;
 /// Requests that wait for a collection. More are refused.
 const COLLECTION_WAITERS_MAX: usize = 8;
 const JSON: &str = "application/json";
+const NO_NODES: &str = "name 1 to 100 nodes: /api/v1/mesh/NODE,NODE has their reports, and /api/v1/verdicts what the \
+    judges say of the whole mesh\n";
 
 /// The routes that an agent serves: its own, and those of the mesh.
 pub struct MeshRoutes(Arc<Mesh>);
@@ -59,28 +51,9 @@ struct Mesh {
     /// Port of this agent's HTTP server. It is also assumed for peers whose list does not give one.
     port: u16,
     times: Times,
-    turn: Arc<Semaphore>,
-    /// When the pause after the last turn ends. `None` before the first turn.
-    pause_until: Mutex<Option<Instant>>,
-    /// When all reports of a large mesh may next be collected for a reader. `None` before the first
-    /// time.
-    next_whole: Mutex<Option<Instant>>,
-    /// One permit for each request that may wait for a turn.
-    waiting: Semaphore,
-    judged: Mutex<Option<Judged>>,
-    /// The agents that did not answer in the last round, if this agent judges.
-    silent: Mutex<Silent>,
-    domains: Option<DomainsFile>,
-    /// None if this agent must not judge. Then it does not ask judges either.
-    judges: Option<Arc<Judges>>,
-}
-
-/// What is kept of a collection.
-struct Judged {
-    at: Nanos,
-    nodes: usize,
-    /// The fields after the reports, as JSON. All readers share it.
-    fields: Arc<[u8]>,
+    turns: Turns,
+    judges: Arc<Judges>,
+    may_judge: bool,
 }
 
 /// A judge as `/api/v1/verdicts` names it.
@@ -104,21 +77,10 @@ impl MeshRoutes {
     /// Wraps the agent's own routes. `port` is that of its server, `domains` the operator's failure
     /// domains. With `judge`, the agent judges the mesh if its rank requires it.
     pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>, judge: Option<JudgeTimes>) -> Self {
-        let (turn, waiting) = (Arc::new(Semaphore::new(1)), Semaphore::new(COLLECTION_WAITERS_MAX));
-        let (judged, pause_until, next_whole) = (Mutex::new(None), Mutex::new(None), Mutex::new(None));
-        Self(Arc::new(Mesh {
-            judges: judge.map(|times| Arc::new(Judges::new(Arc::clone(&app.view), port, times))),
-            app,
-            port,
-            times,
-            turn,
-            pause_until,
-            next_whole,
-            waiting,
-            judged,
-            silent: Mutex::default(),
-            domains,
-        }))
+        let (turns, may_judge) = (Turns::new(COLLECTION_WAITERS_MAX), judge.is_some());
+        let judge = judge.unwrap_or_default();
+        let judges = Arc::new(Judges::new(Arc::clone(&app.view), port, (judge, times), domains));
+        Self(Arc::new(Mesh { app, port, times, turns, judges, may_judge }))
     }
 }
 
@@ -127,18 +89,18 @@ impl Routes for MeshRoutes {
         let mesh = &self.0;
         match path {
             "/" => page::reply(),
-            "/api/v1/mesh" => Reply::Later(Box::pin(Arc::clone(mesh).rows(None))),
+            "/api/v1/mesh" => Reply::text(404, NO_NODES),
             "/api/v1/verdicts" => Reply::Later(Box::pin(Arc::clone(mesh).verdicts())),
             "/api/v1/history" => Reply::Later(Box::pin(Arc::clone(mesh).history())),
             "/api/v1/nodes" => Reply::Later(Box::pin(Arc::clone(mesh).nodes())),
             judge::NODES_PATH => mesh.own_nodes().unwrap_or_else(not_a_judge),
-            judge::PATH => match mesh.judges.as_ref().and_then(|judges| judges.document()) {
+            judge::PATH => match mesh.judges.document() {
                 Some((head, body)) => Reply::Shared { content_type: JSON, head, body },
                 None => not_a_judge(),
             },
             _ if let Some(nodes) = path.strip_prefix("/api/v1/mesh/") => match named(nodes) {
-                Some(nodes) => Reply::Later(Box::pin(Arc::clone(mesh).rows(Some(nodes)))),
-                None => Reply::text(404, "name 1 to 100 nodes, with commas between them\n"),
+                Some(nodes) => Reply::Later(Box::pin(Arc::clone(mesh).reports(nodes))),
+                None => Reply::text(404, NO_NODES),
             },
             _ => match path.strip_prefix("/api/v1/hour/").and_then(|pair| pair.split_once('/')) {
                 // A peer is one path segment. With more segments, each agent would forward the
@@ -158,35 +120,30 @@ impl Routes for MeshRoutes {
     }
 
     fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        let (mesh, judges) = (Arc::clone(&self.0), self.0.judges.clone()?);
-        // Each round is in a box of its own, so that an agent that never judges has none.
-        Some(Box::pin(judges.run(Box::new(move || Box::pin(Arc::clone(&mesh).round())))))
+        let mesh = &self.0;
+        mesh.may_judge.then(|| Box::pin(Arc::clone(&mesh.judges).run()) as Pin<Box<dyn Future<Output = ()>>>)
     }
 }
 
 impl Mesh {
-    /// Answers `/api/v1/mesh`, with each report on a line of its own. If nodes are named, it has
-    /// theirs alone, beside this agent's.
-    async fn rows(self: Arc<Self>, nodes: Option<Vec<String>>) -> Reply {
-        let is_whole = nodes.is_none() && self.is_large();
-        if is_whole && self.lock_next_whole().is_some_and(|next| Instant::now() < next) {
-            return Reply::text(503, "all reports of a mesh this large are collected once a minute; try again\n");
-        }
-        let Some(turn) = self.turn().await else { return busy() };
-        if is_whole {
-            *self.lock_next_whole() = Some(turn.begun + self.times.large_whole);
-        }
+    /// Answers `/api/v1/mesh/NODES` with the reports of these nodes, each on a line of its own.
+    async fn reports(self: Arc<Self>, nodes: Vec<String>) -> Reply {
+        let least = if self.is_large() { self.times.large } else { Duration::ZERO };
+        let Some(turn) = self.turns.turn(self.times.wait, least).await else {
+            return Reply::text(503, "reports are being collected for another reader; try again\n");
+        };
         let (rows, reader) = (FrameWriter::default(), self.times.reader);
         let out = rows.clone();
         let writer = async move {
+            #[derive(Serialize)]
+            struct End {
+                missing: Vec<Missing>,
+            }
             out.write(&[b"{\"rows\":[\n"]).await;
-            let purpose = match &nodes {
-                Some(nodes) => For::ReaderOf(out.clone(), nodes),
-                None => For::Reader(out.clone()),
-            };
-            let (fields, ..) = turn.work(self.collect_and_judge(purpose)).await;
+            let view = Arc::clone(&self.app.view);
+            let missing = turn.work(relay(view, self.port, self.times, &nodes, out.clone())).await;
             out.write(&[b"],"]).await;
-            for part in fields.chunks(FIELDS_PART_BYTES) {
+            for part in judge::fields(&End { missing }).chunks(FIELDS_PART_BYTES) {
                 out.write(&[part]).await;
             }
             // The turn ends with the body, also if the body is dropped.
@@ -195,29 +152,19 @@ impl Mesh {
         Reply::Live { content_type: JSON, body: Box::new(WrittenBody::new(rows, writer, reader)) }
     }
 
-    /// Answers `/api/v1/verdicts`: what the judges agree on, or else this agent's own judgement.
+    /// Answers `/api/v1/verdicts`: what the judges agree on, or that none answers.
     async fn verdicts(self: Arc<Self>) -> Reply {
-        if let Some(agreed) = self.agreed().await {
-            let judges = judges_of(&agreed);
-            let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
-            let head = HeadOf { age_seconds: Some(age_seconds), nodes: Some(agreed.nodes), judges: &judges };
-            return shared(&head, &agreed.now);
-        }
-        if let Some(reply) = self.kept_verdicts() {
-            return reply;
-        }
-        let Some(turn) = self.turn().await else { return busy() };
-        // The request that had the turn before may just have judged.
-        if let Some(reply) = self.kept_verdicts() {
-            return reply;
-        }
-        turn.work(self.collect_and_judge(For::Reader(FrameWriter::nowhere()))).await;
-        self.kept_verdicts().unwrap_or_else(busy)
+        let agreed = self.judges.agreed().await;
+        let judges = agreed.as_ref().map(|agreed| judges_of(agreed)).unwrap_or_default();
+        let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
+        let nodes = agreed.as_ref().map_or(0, |agreed| agreed.nodes);
+        let fields = agreed.as_ref().map_or_else(|| without_judges(&self.app.view), |agreed| Arc::clone(&agreed.now));
+        shared(&HeadOf { age_seconds: Some(age_seconds), nodes: Some(nodes), judges: &judges }, &fields)
     }
 
     /// Answers `/api/v1/history`: the verdicts of the last 24 hours, on which the judges agree.
     async fn history(self: Arc<Self>) -> Reply {
-        match self.agreed().await {
+        match self.judges.agreed().await {
             Some(agreed) => {
                 let head = HeadOf { age_seconds: None, nodes: None, judges: &judges_of(&agreed) };
                 shared(&head, &agreed.history)
@@ -228,86 +175,14 @@ impl Mesh {
 
     /// Answers `/api/v1/nodes`: what a judge keeps of all nodes.
     async fn nodes(self: Arc<Self>) -> Reply {
-        match (self.own_nodes(), &self.judges) {
-            (Some(own), _) => own,
-            (None, Some(judges)) => judges.relay_nodes(self.times).await,
-            (None, None) => Reply::text(503, "this agent runs with --judge never, so it asks no judge\n"),
+        match self.own_nodes() {
+            Some(own) => own,
+            None => self.judges.relay_nodes().await,
         }
     }
 
     fn own_nodes(&self) -> Option<Reply> {
-        let body = self.judges.as_ref()?.nodes()?;
-        Some(Reply::Stream { content_type: JSON, body: Box::new(body) })
-    }
-
-    async fn agreed(&self) -> Option<Arc<Agreed>> {
-        match &self.judges {
-            Some(judges) => judges.agreed().await,
-            None => None,
-        }
-    }
-
-    /// Collects and judges as a judge does. It takes no turn: it is spread over most of the time
-    /// between two rounds, and no reader should wait for it.
-    async fn round(self: Arc<Self>) -> Round {
-        let mut silent = std::mem::take(&mut *self.silent.lock().unwrap_or_else(PoisonError::into_inner));
-        let (_, round, matrix) = self.collect_and_judge(For::Judge(&mut silent)).await;
-        *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = silent;
-        Round { figures: Some(Nodes::of(&matrix).await), ..round }
-    }
-
-    fn kept_verdicts(&self) -> Option<Reply> {
-        let judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
-        let judged = judged.as_ref()?;
-        let age = clock::monotonic().since(judged.at);
-        (age < self.times.verdicts.into()).then(|| {
-            let age_seconds = tenths(age.as_secs_f64());
-            let head = HeadOf { age_seconds: Some(age_seconds), nodes: Some(judged.nodes), judges: &[] };
-            shared(&head, &judged.fields)
-        })
-    }
-
-    /// Collects and judges, and keeps the verdicts if no nodes are named. Returns the fields after
-    /// the reports, what a judge keeps, and what was judged.
-    async fn collect_and_judge(&self, purpose: For<'_>) -> (Arc<[u8]>, Round, Matrix) {
-        let is_part = matches!(purpose, For::ReaderOf(..));
-        let Collected { mut matrix, missing, missing_not_listed, further } =
-            collect(Arc::clone(&self.app.view), self.port, self.times, purpose).await;
-        if let Some(domains) = &self.domains {
-            matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
-        }
-        let past = self.judges.as_ref().map(|judges| judges.just_ended()).unwrap_or_default();
-        let judgement = verdicts::judge_in_slices(&matrix, &past).await;
-        let headline = judgement.headline();
-        let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
-        let fields = Fields::new(&headline, &overview, &found.verdicts).text();
-        let nodes = matrix.node_count();
-        let judged = Judged { at: clock::monotonic(), nodes, fields: Arc::clone(&fields) };
-        if !is_part {
-            *self.judged.lock().unwrap_or_else(PoisonError::into_inner) = Some(judged);
-        }
-        (fields, Round { overview, found, nodes, figures: None }, matrix)
-    }
-
-    /// Waits until the last turn and the pause after it end. `None` if that takes too long, or if
-    /// too many requests wait.
-    async fn turn(self: &Arc<Self>) -> Option<Turn> {
-        let _waiting = self.waiting.try_acquire().ok()?;
-        let end = Instant::now() + self.times.wait;
-        let permit = timeout(self.times.wait, Arc::clone(&self.turn).acquire_owned()).await.ok()?.ok()?;
-        let pause = *self.pause_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(until) = pause {
-            if until > end {
-                return None;
-            }
-            sleep_until(until).await;
-        }
-        let (begun, worked) = (Instant::now(), Cell::default());
-        Some(Turn { mesh: Arc::clone(self), begun, worked, _permit: permit })
-    }
-
-    fn lock_next_whole(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.next_whole.lock().unwrap_or_else(PoisonError::into_inner)
+        Some(Reply::Stream { content_type: JSON, body: Box::new(self.judges.nodes()?) })
     }
 
     /// Whether the mesh is too large for frequent collections.
@@ -324,41 +199,6 @@ impl Mesh {
             Some(target) => Reply::Later(Box::pin(hour_of(target, path, self.times.row))),
             None => no_such_source(),
         }
-    }
-}
-
-/// The permit to collect. Its end begins a pause in proportion to the work. So a client that
-/// repeats its requests takes a known share of a CPU ([`COLLECTION_PAUSE_FACTOR`]).
-struct Turn {
-    mesh: Arc<Mesh>,
-    begun: Instant,
-    /// Time that the collection was running, without the time it waited for agents
-    /// or for its reader.
-    worked: Cell<Duration>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Turn {
-    async fn work<T>(&self, work: impl Future<Output = T>) -> T {
-        let mut work = pin!(work);
-        poll_fn(|cx| {
-            let begun = Instant::now();
-            let done = work.as_mut().poll(cx);
-            self.worked.update(|worked| worked + begun.elapsed());
-            done
-        })
-        .await
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let pause = (self.worked.get() * COLLECTION_PAUSE_FACTOR).min(COLLECTION_PAUSE_MAX);
-        // Also if the reader went away before the end: the others were asked all the same.
-        let rare = if self.mesh.is_large() { self.mesh.times.large } else { Duration::ZERO };
-        let until = (Instant::now() + pause).max(self.begun + rare);
-        // This is set before the next turn begins, because the permit is dropped later.
-        *self.mesh.pause_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 }
 
@@ -387,6 +227,12 @@ fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
     agreed.judges.iter().map(|(node, judge)| JudgeOf { node, age_seconds: tenths(judge.age_seconds + since) }).collect()
 }
 
+/// Returns what an agent says that finds no judge: what its own report shows.
+fn without_judges(view: &View) -> Arc<[u8]> {
+    let OwnLosses { peers, losing } = OwnLosses::of(view);
+    Fields::new(&verdicts::without_judges(losing, peers), &Overview::default(), &[]).text()
+}
+
 fn tenths(seconds: f64) -> f64 {
     (seconds * 10.0).round() / 10.0
 }
@@ -407,8 +253,4 @@ fn no_such_source() -> Reply {
 
 fn not_a_judge() -> Reply {
     Reply::text(404, "this agent is not a judge\n")
-}
-
-fn busy() -> Reply {
-    Reply::text(503, "another collection is running; try again\n")
 }

@@ -13,8 +13,8 @@ pub struct Times {
     /// How long a whole report may take once it has begun. Reports are read one after the other, so
     /// a slow one must not use up the time of all others.
     pub whole_row: Duration,
-    /// How long a collection may take. 300 reports take about a second. Dead agents take 2 s
-    /// for four of them.
+    /// How long a collection may take. 100 reports take half a second. Dead agents take 2 s for
+    /// four of them.
     pub collection: Duration,
     /// How long a request waits for the collection before it.
     pub wait: Duration,
@@ -22,14 +22,10 @@ pub struct Times {
     /// is cut off. This is shorter than `wait`, so that waiting requests are answered. 300 reports
     /// of 299 peers are 27 MB, so a reader needs 5 MB/s.
     pub reader: Duration,
-    /// Least time from the beginning of one collection of a large mesh to that of the next, as its
-    /// judges have it. So readers, however many, cost another agent less than the judges do.
+    /// Least time from the beginning of one collection for a reader in a large mesh to that of the
+    /// next, as its judges have it. So readers, however many, cost another agent less than the
+    /// judges do.
     pub large: Duration,
-    /// The same between two collections of all reports of a large mesh. Readers that repeat them
-    /// cost the others next to nothing, and those of named nodes are not delayed.
-    pub large_whole: Duration,
-    /// How long this agent's own verdicts are reused. Where judges answer, it computes none.
-    pub verdicts: Duration,
 }
 
 const AGENT: Times = Times {
@@ -39,8 +35,6 @@ const AGENT: Times = Times {
     wait: Duration::from_secs(8),
     reader: Duration::from_secs(5),
     large: Duration::from_secs(15),
-    large_whole: Duration::from_mins(1),
-    verdicts: Duration::from_secs(15),
 };
 
 const _: () = assert!(AGENT.collection.as_secs() + AGENT.wait.as_secs() < RESPONSE_TIME.as_secs());

@@ -9,11 +9,15 @@ use serde_json::{Value, json};
 
 use crate::fleet::{Run, closed_url};
 
+/// The path at which an agent passes on the reports of the nodes that follow.
+pub const MESH: &str = "/api/v1/mesh/";
+
 /// A server of these documents, by path.
 struct Documents(BTreeMap<&'static str, String>);
 
 impl Routes for Documents {
     fn route(&self, path: &str, _: &str) -> Reply {
+        let path = if path.starts_with(MESH) { MESH } else { path };
         let found = self.0.get(path).map(|text| (200, text.clone().into_bytes()));
         let (status, body) = found.unwrap_or((404, b"not here\n".to_vec()));
         Reply::Full { status, content_type: "application/json", body }
@@ -21,8 +25,21 @@ impl Routes for Documents {
 }
 
 /// Starts a server of this mesh, and returns it with its URL.
-pub fn serve(mesh: String) -> (Server, String) {
-    serve_at([("/api/v1/mesh", mesh)])
+pub fn serve(mesh: &str) -> (Server, String) {
+    serve_at(through_one(mesh))
+}
+
+/// The documents of an agent whose report is the first of this mesh. It passes on the others.
+pub fn through_one(mesh: &str) -> [(&'static str, String); 2] {
+    let own = mesh.lines().nth(1).filter(|line| line.starts_with("{\"source\""));
+    let others = own.map(|own| mesh.replacen(&format!("{own}\n"), "", 1).replacen("[\n,", "[\n", 1));
+    let own = own.map_or_else(|| row("n1", none), str::to_owned);
+    [("/api/v1/peers", own), (MESH, others.unwrap_or_else(|| mesh.to_owned()))]
+}
+
+/// The same with these very bytes for what it passes on.
+fn serve_as_is(passed_on: String) -> (Server, String) {
+    serve_at([("/api/v1/peers", row("n1", none)), (MESH, passed_on)])
 }
 
 /// Starts a server of these documents, and returns it with its URL. It has no others.
@@ -60,7 +77,7 @@ pub fn row(source: &str, lost: impl Fn(&str, &str) -> u64) -> String {
 /// The mesh document with the reports of these sources.
 pub fn mesh(sources: &[&str], lost: impl Fn(&str, &str) -> u64 + Copy, missing: &Value) -> String {
     let rows: Vec<String> = sources.iter().map(|source| row(source, lost) + "\n").collect();
-    format!("{{\"rows\":[\n{}],\"missing\":{missing},\"not_gathered\":0,\"verdicts\":[]}}\n", rows.join(","))
+    format!("{{\"rows\":[\n{}],\"missing\":{missing}}}\n", rows.join(","))
 }
 
 pub fn none(_: &str, _: &str) -> u64 {
@@ -74,12 +91,12 @@ pub fn into_n4(_: &str, peer: &str) -> u64 {
 
 #[test]
 fn a_mesh_without_faults_is_well_and_0() {
-    let (_server, url) = serve(mesh(&NODES, none, &json!([])));
+    let (_server, url) = serve(&mesh(&NODES, none, &json!([])));
     let (code, text, log) = Run::of(&["doctor", "--collect", "--url", &url]);
     assert_eq!((code, log.as_str()), (Some(0), ""), "{text}");
     assert!(text.ends_with("\nJudged: 5 of 5 nodes, 20 links.\n"), "{text}");
     // The same report twice: it counts once.
-    let (_second, other) = serve(mesh(&NODES, none, &json!([])));
+    let (_second, other) = serve(&mesh(&NODES, none, &json!([])));
     let (code, json, _) = Run::of(&["doctor", "--json", "--url", &url, "--url", &other]);
     let report: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(
@@ -92,8 +109,8 @@ fn a_mesh_without_faults_is_well_and_0() {
 #[test]
 fn a_bad_node_is_named_with_its_evidence_and_1() {
     // Two agents, each of which has half of the reports.
-    let (_a, first) = serve(mesh(&NODES[..3], into_n4, &json!([])));
-    let (_b, second) = serve(mesh(&NODES[2..], into_n4, &json!([])));
+    let (_a, first) = serve(&mesh(&NODES[..3], into_n4, &json!([])));
+    let (_b, second) = serve(&mesh(&NODES[2..], into_n4, &json!([])));
     let (code, text, log) = Run::of(&["doctor", "--url", &first, "--url", &second]);
     assert_eq!((code, log.as_str()), (Some(1), ""), "{text}");
     let lines: Vec<&str> = text.lines().collect();
@@ -117,7 +134,7 @@ fn a_mesh_with_a_missing_report_is_not_well() {
     // If other nodes know the missing node, that is a verdict. If none knows it, it is missing
     // nevertheless.
     let missing = json!([{"node": "n5", "error": "connecting: refused"}, {"node": "n6", "error": "not asked"}]);
-    let (_server, url) = serve(mesh(&NODES[..4], none, &missing));
+    let (_server, url) = serve(&mesh(&NODES[..4], none, &missing));
     let (code, text, _) = Run::of(&["doctor", "--url", &url]);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("\nagent on n5: does not answer\n"), "{text}");
@@ -127,21 +144,23 @@ fn a_mesh_with_a_missing_report_is_not_well() {
 
 #[test]
 fn an_agent_with_an_invalid_answer_is_named_and_the_exit_code_is_3() {
-    let whole = mesh(&NODES, none, &json!([]));
-    let (_well, well) = serve(whole.clone());
+    let (_well, well) = serve(&mesh(&NODES, none, &json!([])));
+    let whole = mesh(&NODES[1..], none, &json!([]));
     let cut = whole.rfind("],\"missing\"").expect("fields");
-    let strange = "/api/v1/mesh is not what an agent says: ";
-    let (_a, page) = serve("<html>\n".into());
-    let (_b, half) = serve(whole[..cut].into());
-    let (_c, wrong) = serve(whole.replacen("\"peers\":[{", "\"peers\":[[{", 1));
+    let strange = "/api/v1/mesh/NODES is not what an agent says: ";
+    let (_a, page) = serve_as_is("<html>\n".into());
+    let (_b, half) = serve_as_is(whole[..cut].into());
+    let (_c, wrong) = serve_as_is(whole.replacen("\"peers\":[{", "\"peers\":[[{", 1));
     for (bad, reason) in
         [(&closed_url(), "connecting: "), (&page, strange), (&half, "it breaks off"), (&wrong, strange)]
     {
-        let (code, text, log) = Run::of(&["doctor", "--url", &well, "--url", bad]);
+        // It is asked first. The other one then has nothing left to ask it for.
+        let (code, text, log) = Run::of(&["doctor", "--url", bad, "--url", &well]);
         assert_eq!(code, Some(3), "{text}{log}");
         assert!(log.starts_with(&format!("kube-canary: {bad}: ")) && log.contains(reason), "{log}");
-        assert!(text.starts_with("nothing found, but not all was judged: 1 agent asked in vain"), "{text}");
-        assert!(text.contains("Judged: 5 of 5 nodes, 20 links."), "{text}");
+        assert!(text.starts_with("nothing found, but not all was judged: "), "{text}");
+        assert!(text.contains("1 agent asked in vain"), "{text}");
+        assert!(text.contains("Judged: 5 of 5 nodes, "), "{text}");
     }
     let (code, text, log) = Run::of(&["doctor", "--url", &closed_url()]);
     assert_eq!((code, text.as_str()), (Some(3), ""));
@@ -157,24 +176,24 @@ fn names_twice(mesh: &str) -> String {
 
 #[test]
 fn a_mesh_that_has_lost_a_part_is_never_well() {
-    let whole = mesh(&NODES, none, &json!([]));
+    let whole = mesh(&NODES[1..], none, &json!([]));
     let end = whole.rfind("],\"missing\"").expect("fields");
     let line = whole.find(",{\"source\":{").expect("a second row");
-    let broke_off = mesh(&NODES[..4], none, &json!([{"node": "n4", "error": "broke off"}]));
+    let broke_off = mesh(&NODES[1..4], none, &json!([{"node": "n4", "error": "broke off"}]));
     for (what, document) in [
         ("no last line", whole[..end].to_owned()),
-        ("half a last line", whole[..end + 20].to_owned()),
+        ("half a last line", whole[..end + 8].to_owned()),
         ("a last line without its end", whole.trim_end().trim_end_matches('}').to_owned()),
         ("half a line behind the last", format!("{whole}],\"missing\":[{{\"node\"")),
         ("a further line", format!("{whole}{}\n", row("n5", none))),
         ("half a row", format!("{}\n{}", &whole[..line + 500], &whole[end..])),
-        ("no word on what was not collected", whole.replace(",\"not_gathered\":0", "")),
+        ("no word on what is missing", whole.replace("\"missing\":[]", "")),
         ("a row with something between its objects", whole.replacen("},{\"address\"", "} {\"address\"", 1)),
         ("a row that names a node twice", names_twice(&whole)),
         ("a row that broke off", broke_off.clone()),
     ] {
         assert_ne!(document, whole, "{what}");
-        let (_server, url) = serve(document);
+        let (_server, url) = serve_as_is(document);
         let (code, text, log) = Run::of(&["doctor", "--url", &url]);
         assert_eq!(code, Some(3), "{what}: {text}{log}");
         assert!(!text.starts_with("all well"), "{what}: {text}");
@@ -185,14 +204,60 @@ fn a_mesh_that_has_lost_a_part_is_never_well() {
     }
     // Another agent has the whole report, which has a loss. That report was not judged.
     let lossy = mesh(&NODES, |source, _| if source == "n4" { 20 } else { 0 }, &json!([]));
-    let (_half, first) = serve(broke_off);
-    let (_whole, second) = serve(lossy);
+    let (_half, first) = serve_as_is(broke_off);
+    let (_whole, second) = serve(&lossy);
     let (code, text, _) = Run::of(&["doctor", "--url", &first, "--url", &second]);
     assert_eq!(code, Some(3), "{text}");
-    // The output says what a mesh left out.
-    let (_part, url) = serve(whole.replace("\"not_gathered\":0", "\"not_gathered\":7"));
+    // The output says how many members no report names.
+    let own = row("n1", none).replacen("\"node\":\"n1\"", "\"members\":12,\"node\":\"n1\"", 1);
+    let (_part, url) = serve_at([("/api/v1/peers", own), (MESH, whole)]);
     let (_, text, _) = Run::of(&["doctor", "--url", &url]);
     assert!(text.contains("Not asked for: 7 reports."), "{text}");
+}
+
+/// An agent that passes on the reports of the nodes that it is asked for, each of which names the
+/// next two of so many.
+struct Ring(usize);
+
+impl Ring {
+    fn report(&self, node: usize) -> String {
+        let peer = |ahead: usize| {
+            json!({"node": format!("r{}", (node + ahead) % self.0), "zone": "z", "network": "pod", "protocol": "icmp",
+            "state": "ready", "recent": {"seconds": 60.0, "sent": 60, "received": 60, "lost": 0}})
+        };
+        let source = json!({"node": format!("r{node}"), "zone": "z", "members": self.0, "recent": {"seconds": 60.0}});
+        format!("{{\"source\":{source},\"peers\":{}}}\n", json!([peer(1), peer(2)]))
+    }
+}
+
+impl Routes for Ring {
+    fn route(&self, path: &str, _: &str) -> Reply {
+        let body = match path.strip_prefix(MESH) {
+            Some(names) => {
+                let nodes = names.split(',').map(|name| name[1..].parse().expect("a number"));
+                let rows: Vec<String> = nodes.map(|node| self.report(node)).collect();
+                assert!(rows.len() <= 100, "an agent refuses more");
+                format!("{{\"rows\":[\n{}],\"missing\":[]}}\n", rows.join(","))
+            }
+            None if path == "/api/v1/peers" => self.report(0),
+            None => return Reply::text(404, "not here\n"),
+        };
+        Reply::Full { status: 200, content_type: "application/json", body: body.into_bytes() }
+    }
+}
+
+#[test]
+fn nodes_that_only_others_reports_name_are_read_each_once_and_300_at_most() {
+    for (nodes, read) in [(40, 40), (700, 300)] {
+        let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
+        let server = bound.start(1, Arc::new(Ring(nodes))).expect("a server");
+        let url = format!("http://{}", server.local_addr());
+        let (code, json, log) = Run::of(&["doctor", "--json", "--collect", "--url", &url]);
+        let report: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!((&report["rows"], log.as_str()), (&json!(read), ""), "{report}");
+        assert_eq!(report["not_gathered"], nodes - read, "{report}");
+        assert_eq!(code, Some(0), "an agent passes on a part of a large mesh: {report}");
+    }
 }
 
 /// A mesh whose document has no end.
@@ -217,7 +282,10 @@ impl Render for Endless {
 struct EndlessMesh(&'static [u8]);
 
 impl Routes for EndlessMesh {
-    fn route(&self, _: &str, _: &str) -> Reply {
+    fn route(&self, path: &str, _: &str) -> Reply {
+        if path == "/api/v1/peers" {
+            return Reply::Full { status: 200, content_type: "application/json", body: row("n1", none).into_bytes() };
+        }
         Reply::Stream { content_type: "application/json", body: Box::new(Endless { begun: false, again: self.0 }) }
     }
 }
@@ -242,7 +310,7 @@ fn the_past_is_that_of_the_first_agent_that_answers() {
             "confidence": "certain", "figures": {"probes_there": 100, "lost_there": 9,
                 "counted_there": 100, "missed_there": 9, "counted_back": 100}, "since_unix_seconds": begun, "ended_unix_seconds": begun + 60}]});
     let (_server, url) = serve_at([("/api/v1/history", past.to_string())]);
-    let (_without, other) = serve(mesh(&NODES, |_, _| 0, &json!([])));
+    let (_without, other) = serve(&mesh(&NODES, |_, _| 0, &json!([])));
     let (code, text, log) = Run::of(&["doctor", "--history", "--url", &closed_url(), "--url", &other, "--url", &url]);
     assert_eq!(code, Some(0), "{log}");
     assert!(text.starts_with("1 verdict of the last 24 hours, by 2 judges: n1, n2\n"), "{text}");

@@ -8,7 +8,7 @@ use kube_canary::http::{Reply, Routes, Server};
 use serde_json::{Value, json};
 
 use crate::common::until::until;
-use crate::doctor::{NODES, into_n4, mesh, none, serve, serve_at};
+use crate::doctor::{MESH, NODES, into_n4, mesh, none, serve, serve_at, through_one};
 use crate::fleet::{Run, closed_url};
 
 /// What an agent answers for so many judges.
@@ -16,7 +16,7 @@ fn answer(judges: usize, verdicts: &Value) -> Value {
     let judge = |n: &usize| json!({"node": format!("j{n}"), "age_seconds": *n as f64 + 0.5});
     let judges: Vec<Value> = [1, 2, 3][..judges].iter().map(judge).collect();
     let is_well = *verdicts == json!([]);
-    json!({"age_seconds": 3.5, "nodes": 40, "judges": judges, "missing": [], "missing_not_listed": 0, "not_gathered": 0,
+    json!({"age_seconds": 3.5, "nodes": 40, "judges": judges, "missing": [], "missing_not_listed": 0, "not_gathered": 0, "overall": {},
         "headline": if is_well { "all well" } else { "n1 loses 40 % of what is sent to it" },
         "state": if is_well { "well" } else { "cause" }, "starved": [], "leaving": [], "leaving_not_listed": 0,
         "verdicts": verdicts})
@@ -87,7 +87,7 @@ fn the_first_agent_that_knows_of_judges_answers_for_all() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     let silent = (format!("http://{}", silent.local_addr().expect("an address")), silent);
     let (closed, (_own, own), (_old, old)) =
-        (closed_url(), serve_answer(&own), serve(mesh(&NODES, into_n4, &json!([]))));
+        (closed_url(), serve_answer(&own), serve(&mesh(&NODES, into_n4, &json!([]))));
     let (_server, url) = serve_answer(&answer(3, &json!([])));
     let before = [closed.as_str(), &silent.0, &own, &old];
     let line: Vec<&str> = before.iter().chain([&url.as_str()]).flat_map(|url| ["--url", *url]).collect();
@@ -100,9 +100,11 @@ fn the_first_agent_that_knows_of_judges_answers_for_all() {
 
 #[test]
 fn without_judges_the_reports_are_judged_here_and_a_line_says_so() {
-    let own = |mesh: String| [("/api/v1/verdicts", answer(0, &json!([])).to_string()), ("/api/v1/mesh", mesh)];
-    let bad = || mesh(&NODES, into_n4, &json!([]));
-    for (_server, url) in [serve_at(own(bad())), serve(bad())] {
+    let bad = mesh(&NODES, into_n4, &json!([]));
+    let mut none_answers = answer(0, &json!([]));
+    none_answers["state"] = json!("unknown");
+    let [own, others] = through_one(&bad);
+    for (_server, url) in [serve_at([("/api/v1/verdicts", none_answers.to_string()), own, others]), serve(&bad)] {
         let (code, text, log) = Run::of(&["doctor", "--url", &url]);
         assert_eq!((code, log.as_str()), (Some(1), ""), "{text}");
         assert!(text.contains("\nnode n4, "), "{text}");
@@ -117,7 +119,8 @@ fn without_judges_the_reports_are_judged_here_and_a_line_says_so() {
 #[test]
 fn the_judges_are_not_asked_if_reports_are_to_be_collected() {
     let judged = answer(3, &json!([node_n1("certain")])).to_string();
-    let (_server, url) = serve_at([("/api/v1/verdicts", judged), ("/api/v1/mesh", mesh(&NODES, none, &json!([])))]);
+    let [own, others] = through_one(&mesh(&NODES, none, &json!([])));
+    let (_server, url) = serve_at([("/api/v1/verdicts", judged), own, others]);
     assert_eq!(Run::of(&["doctor", "--url", &url]).0, Some(1));
     let (code, text, _) = Run::of(&["doctor", "--collect", "--url", &url]);
     assert_eq!((code, text.as_str()), (Some(0), "all well\n\nJudged: 5 of 5 nodes, 20 links.\n"));
@@ -197,17 +200,18 @@ fn an_answer_for_judges_is_printed_without_control_characters_and_is_bounded() {
     }
 }
 
-/// A server whose only document changes.
+/// A server whose documents change.
 #[derive(Default)]
-struct Changing(Mutex<(&'static str, String)>);
+struct Changing(Mutex<Vec<(&'static str, String)>>);
 
 impl Routes for Changing {
     fn route(&self, path: &str, _: &str) -> Reply {
-        match &*self.0.lock().expect("the lock") {
-            (is, document) if *is == path => {
+        let path = if path.starts_with(MESH) { MESH } else { path };
+        match self.0.lock().expect("the lock").iter().find(|(is, _)| *is == path) {
+            Some((_, document)) => {
                 Reply::Full { status: 200, content_type: "application/json", body: document.clone().into_bytes() }
             }
-            _ => Reply::text(404, "not here\n"),
+            None => Reply::text(404, "not here\n"),
         }
     }
 }
@@ -217,8 +221,8 @@ fn a_watch_prints_what_the_judges_find_and_the_extent_when_they_no_longer_answer
     let now = Arc::new(Changing::default());
     let bound = Server::bind("127.0.0.1:0".parse().expect("an address")).expect("a socket");
     let server = bound.start(1, now.clone()).expect("a server");
-    let change = |path: &'static str, document: String| *now.0.lock().expect("the lock") = (path, document);
-    change("/api/v1/verdicts", answer(3, &json!([])).to_string());
+    let change = |documents: Vec<(&'static str, String)>| *now.0.lock().expect("the lock") = documents;
+    change(vec![("/api/v1/verdicts", answer(3, &json!([])).to_string())]);
     let url = format!("http://{}", server.local_addr());
     let mut watch = Run::start(&["doctor", "--watch", "--interval", "1s", "--url", &url]);
     let mut prints = |expected: &[&str]| {
@@ -229,10 +233,10 @@ fn a_watch_prints_what_the_judges_find_and_the_extent_when_they_no_longer_answer
         });
     };
     prints(&[" UTC: all well\n  Judged: 40 nodes, 3 s ago at most, by 3 judges: j1, j2, j3.\n"]);
-    change("/api/v1/verdicts", answer(3, &json!([node_n1("certain")])).to_string());
+    change(vec![("/api/v1/verdicts", answer(3, &json!([node_n1("certain")])).to_string())]);
     prints(&[
         "UTC: n1 loses 40 % of what is sent to it\n  + node n1, what is sent to it, pod network, since 2023-11-14 22:13 UTC\n      loses 40.0 % of the probes from 2 of 3 sources; 40 of 100 requests to it were lost, and 0 of 99 requests from it\n",
     ]);
-    change("/api/v1/mesh", mesh(&NODES, into_n4, &json!([])));
+    change(through_one(&mesh(&NODES, into_n4, &json!([]))).into());
     prints(&["  + node n4, ", "  - node n1, ", "20 links. No judge has answered, so doctor has judged itself.\n"]);
 }

@@ -98,7 +98,7 @@ fn a_mesh_and_reports_in_lines_are_judged_alike_however_they_are_laid_out() {
         assert_eq!((code, &report["rows"], &report["links"]), (Some(0), &json!(5), &json!(20)), "{place}: {report}");
         assert_eq!((&report["headline"], &report["unread"]), (&json!("all well"), &json!([])), "{place}");
     }
-    let (_server, url) = serve(mesh(&NODES, into_n4, &no_one));
+    let (_server, url) = serve(&mesh(&NODES, into_n4, &no_one));
     let (_, asked, _) = Run::of(&["doctor", "--json", "--url", &url]);
     let asked: Value = serde_json::from_str(&asked).expect("JSON");
     for (place, text) in forms(into_n4).iter().enumerate() {
@@ -149,12 +149,13 @@ fn an_invalid_line_is_named_by_its_number_and_the_exit_code_is_3() {
         ("a node twice", replaced(2, &twice), "line 2: it names n1 twice"),
         ("a report twice", format!("{good}{}\n", line(1)), "line 6: a second report of n1"),
         ("a mesh behind reports", format!("{good}{whole}"), "line 6: "),
-        ("a mesh behind a mesh", format!("{whole}{whole}"), "line 8: no reports in lines of their own"),
+        ("a mesh behind a mesh", format!("{whole}{whole}"), "line 9: a second report of n1"),
+        ("a report behind a mesh", format!("{whole}{}", line(1)), "line 8: no reports in lines of their own"),
         ("no end", whole[..whole.rfind("],\"missing\"").expect("fields")].to_owned(), "--rows: it breaks off"),
-        ("half of the end", whole[..whole.len() - 20].to_owned(), "line 7: EOF"),
+        ("half of the end", whole[..whole.len() - 8].to_owned(), "line 7: EOF"),
         ("a bad row of a mesh", whole.replacen("\"peers\":[{", "\"peers\":[[{", 1), "line 2: broke off"),
         ("what is laid out over many lines breaks off", laid_out(line(1)) + "{\n", "EOF"),
-        ("a mesh without its end", laid_out(&whole).replace("\"not_gathered\"", "\"x\""), "neither a mesh"),
+        ("a mesh without its end", laid_out(&whole).replace("\"missing\"", "\"x\""), "neither a mesh"),
     ] {
         let (code, said_text, log) = judge(&text, &[]);
         assert!(log.contains(said), "{what}: {log}{said_text}");
@@ -173,7 +174,7 @@ fn a_file_without_a_report_is_one_line_that_says_why_and_3() {
     let whole = mesh(&NODES, none, &json!([]));
     let utf16: Vec<u8> = [0xff, 0xfe].into_iter().chain(whole.encode_utf16().flat_map(u16::to_le_bytes)).collect();
     for (what, bytes, said) in [
-        ("empty", Vec::new(), "is empty: expected the document of /api/v1/mesh"),
+        ("empty", Vec::new(), "is empty: expected an answer of /api/v1/mesh/NODES"),
         ("blank", b"\n \r\n".to_vec(), "is empty"),
         ("only a mark", "\u{feff}".into(), "is empty"),
         ("another text", b"<html>\n".to_vec(), "line 1: not a report"),

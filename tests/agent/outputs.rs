@@ -26,7 +26,7 @@ struct Lines {
 
 impl Lines {
     fn new() -> Self {
-        Self { agent: Agent::measured(), mesh: serve(mesh(&NODES, none, &json!([]))) }
+        Self { agent: Agent::measured(), mesh: serve(&mesh(&NODES, none, &json!([]))) }
     }
 
     /// Each command line, and its exit code if standard output fails. It is 0 otherwise.

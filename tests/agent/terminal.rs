@@ -42,10 +42,10 @@ fn shown(arguments: &[&str], variables: &[(&str, &str)], columns: u16) -> String
 
 #[test]
 fn verdicts_are_red_or_yellow_and_a_mesh_without_faults_green_unless_colours_are_declined() {
-    let (_well, well) = serve(mesh(&NODES, none, &json!([])));
-    let (_likely, likely) = serve(mesh(&NODES, into_n4, &json!([])));
+    let (_well, well) = serve(&mesh(&NODES, none, &json!([])));
+    let (_likely, likely) = serve(&mesh(&NODES, into_n4, &json!([])));
     let of_n4 = |source: &str, peer: &str| if [source, peer].contains(&"n4") { 20 } else { 0 };
-    let (_bad, bad) = serve(mesh(&NODES, of_n4, &json!([])));
+    let (_bad, bad) = serve(&mesh(&NODES, of_n4, &json!([])));
     let doctor = |url: &str, variables: &[(&str, &str)]| shown(&["doctor", "--url", url], variables, 80);
     assert!(doctor(&well, &[]).starts_with("\x1b[32mall well\x1b[0m\n"));
     // Only one side of the links to n4 has lost anything.

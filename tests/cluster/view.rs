@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -20,13 +19,21 @@ const RULES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/prometheus/kube
 /// If this variable is set, the alerts are tested as well.
 pub const WITH_PROMETHEUS: &str = "KUBE_CANARY_TEST_PROMETHEUS";
 
-/// The losses that the reports of all agents show. Also asserts that the verdicts of the agent in
-/// `pod` follow from the reports that it collected.
+/// The losses that the reports of all agents show. Also asserts that the agent in `pod` passes on
+/// each of these reports, or says why it is missing.
 ///
 /// # Errors
 /// If an agent does not answer.
 pub fn losses(cluster: &Cluster, pod: &Pod, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
-    rows::verdicts_follow(&agents::json(cluster, pod, "/api/v1/mesh")?);
+    let names: Vec<&str> = all.keys().map(String::as_str).collect();
+    let answer = agents::json(cluster, pod, &format!("/api/v1/mesh/{}", names.join(",")))?;
+    let of = |list: &str| answer[list].as_array().cloned().unwrap_or_default();
+    let told = of("rows").into_iter().map(|row| row["source"]["node"].clone());
+    let told: BTreeSet<String> = told
+        .chain(of("missing").into_iter().map(|it| it["node"].clone()))
+        .filter_map(|node| node.as_str().map(str::to_owned))
+        .collect();
+    assert!(told.iter().map(String::as_str).eq(names), "{answer}");
     Ok(rows::losses(&agents::rows(cluster, all)?))
 }
 
@@ -48,8 +55,7 @@ pub fn protocols(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTree
 /// # Errors
 /// If an agent does not answer.
 pub fn doctor(cluster: &Cluster, all: &BTreeMap<String, Pod>) -> Result<BTreeSet<Finding>, String> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port of our own");
-    Ok(rows::losses_by_doctor(&agents::rows(cluster, all)?, &mut Command::new(PROGRAM), listener))
+    Ok(rows::losses_by_doctor(&agents::rows(cluster, all)?, &mut Command::new(PROGRAM)))
 }
 
 /// The losses that doctor names if it runs beside `pod` and collects the reports itself. No report

@@ -13,11 +13,13 @@ use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Ranks, Roster, ranks
 use kube_canary::exposition::{
     About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Strangers, Traces, View, Walks,
 };
+use kube_canary::http::path::encoded;
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
 use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{JudgeTimes, MeshRoutes, Times};
-use kube_canary::peers::{Directory, Own};
-use kube_canary::report::compact;
+use kube_canary::peers::{Directory, Own, name_in_reports};
+use kube_canary::report::Report;
+use kube_canary::report::compact::{self, Writer};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
@@ -25,14 +27,17 @@ use serde_json::Value;
 use tokio::time::{Sleep, sleep};
 
 use crate::http_support::leaks::NoLeaks;
-use crate::http_support::{bind, generous_limits, get};
+use crate::http_support::{bind, eventually, generous_limits, get};
 
 /// Another agent's answer to `/api/v1/peers`.
 #[derive(Clone)]
 pub enum Answer {
+    /// This report, in the compact form if that is asked for.
     Text(String),
     /// A compact report, if it is asked for, and else this text.
     Compact(Vec<u8>, String),
+    /// JSON, whatever is asked for.
+    OtherVersion,
     /// These bytes, and then nothing more, without an end.
     Stalls(String),
     /// These bytes, and then a space now and then, without an end.
@@ -110,6 +115,7 @@ impl Routes for Other {
             Answer::Text(text) | Answer::Compact(_, text) => {
                 Reply::Full { status: 200, content_type, body: text.clone().into_bytes() }
             }
+            Answer::OtherVersion => Reply::Full { status: 200, content_type, body: b"{}".to_vec() },
             Answer::Stalls(text) => Reply::Live { content_type, body: Box::new(Stalling(Some(text.clone()))) },
             Answer::Trickles(text) => {
                 Reply::Live { content_type, body: Box::new(Trickling::new(text.clone().into_bytes())) }
@@ -119,12 +125,16 @@ impl Routes for Other {
             }
         };
         let is_gone = self.claims.ends_after.is_some_and(|readings| self.readings.load(Ordering::SeqCst) >= readings);
+        let compacted = match &self.answer {
+            Answer::Text(text) if path == "/api/v1/peers" && compact::is_accepted(accept) => compacted(text),
+            _ => None,
+        };
         match (path, &self.claims) {
             ("/api/v1/judge" | "/api/v1/judge/verdicts", _) if is_gone => Reply::text(404, "no\n"),
             ("/api/v1/hour/c", _) => Reply::Full { status: 200, content_type, body: b"{\"peer\":\"c\"}\n".to_vec() },
             ("/api/v1/peers", _) => {
                 self.asked.fetch_add(1, Ordering::SeqCst);
-                reply(&self.answer)
+                reply(&compacted.map_or_else(|| self.answer.clone(), |bytes| Answer::Compact(bytes, String::new())))
             }
             ("/api/v1/judge", Claims { judge: Some(answer), .. }) => {
                 let before = self.questions.fetch_add(1, Ordering::SeqCst);
@@ -143,24 +153,40 @@ impl Routes for Other {
     }
 }
 
+/// Returns a report in JSON as a compact one. `None` if it is no report.
+fn compacted(text: &str) -> Option<Vec<u8>> {
+    let report: Report<'_> = serde_json::from_str(text).ok()?;
+    let own = name_in_reports(&report.source.node);
+    let mut writer = Writer::new(&report.source, own, clock::realtime().as_secs());
+    report.peers.iter().for_each(|peer| writer.peer(name_in_reports(&peer.node), peer));
+    Some(writer.end(0))
+}
+
+/// An agent that judges at once, and once in 20 ms.
+pub fn at_once() -> JudgeTimes {
+    let [short, long] = [20, 600_000].map(Duration::from_millis);
+    JudgeTimes {
+        lacking: Duration::ZERO,
+        step: Duration::ZERO,
+        check: short,
+        round: short,
+        reuse: Duration::ZERO,
+        answer: long,
+        ..JudgeTimes::default()
+    }
+}
+
 /// Limits that cannot run out. Only a test of a limit sets a shorter one.
 pub fn unhurried() -> Times {
     let long = Duration::from_mins(10);
-    Times {
-        row: long,
-        whole_row: long,
-        collection: long,
-        wait: long,
-        reader: long,
-        large: Duration::ZERO,
-        large_whole: Duration::ZERO,
-        verdicts: long,
-    }
+    Times { row: long, whole_row: long, collection: long, wait: long, reader: long, large: Duration::ZERO }
 }
 
 /// A mesh of `me`, which is real, and others.
 pub struct Mesh {
     me: Server,
+    /// The nodes that discovery knows, itself included.
+    names: Vec<String>,
     _others: Vec<Server>,
     asked: Arc<AtomicUsize>,
     hours: Arc<AtomicUsize>,
@@ -255,6 +281,19 @@ impl Mesh {
         Self::with_list(no_leaks, counters, servers, discovered, unhurried())
     }
 
+    /// An agent that judges at once, among others with these reports and further members.
+    pub fn judge_of(others: &[(&str, Answer)], further: Vec<PeerSpec>) -> Self {
+        let no_leaks = NoLeaks::here();
+        let (counters, mut servers, mut peers) = (Counters::default(), Vec::new(), further);
+        for (node, answer) in others {
+            let server = bind().start_with(1, Arc::new(counters.other(answer.clone(), &no_leaks)), generous_limits());
+            servers.push(server.expect("a server"));
+            peers.push(spec(node, servers[servers.len() - 1].local_addr().port()));
+        }
+        let discovered = Discovered { peers, judge: Some(at_once()), ..Discovered::default() };
+        Self::with_list(no_leaks, counters, servers, discovered, unhurried())
+    }
+
     /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port.
     /// The agent's own list has the first two, and its roster has all of them.
     pub fn partial(net: u8, nodes: u8, row: impl Fn(u8) -> String, members: u32) -> Self {
@@ -314,6 +353,11 @@ impl Mesh {
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
         let Discovered { peers, roster, facts, domains, judge } = discovered;
+        let listed = peers.iter().map(|peer| peer.node.clone());
+        let mut names: Vec<String> =
+            listed.chain(roster.iter().map(|(node, _)| node.clone())).chain(["me".into()]).collect();
+        names.sort_unstable();
+        names.dedup();
         let listed = peers.iter().map(|PeerSpec { node, address, http_port, zone, .. }| ranks::Listed {
             node,
             address: *address,
@@ -336,18 +380,27 @@ impl Mesh {
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains, judge), no_leaks.number());
         let me = bound.start_with(2, Arc::new(routes), generous_limits()).expect("a server");
         let Counters { asked, hours, questions, readings } = counters;
-        Self { me, _others: servers, asked, hours, questions, readings, stats: served, no_leaks }
+        Self { me, names, _others: servers, asked, hours, questions, readings, stats: served, no_leaks }
     }
 
     pub fn address(&self) -> SocketAddr {
         self.me.local_addr()
     }
 
+    /// The reports of all nodes that discovery knows, as the agent passes them on.
     pub fn document(&self) -> (String, Value) {
-        let response = get(self.address(), "/api/v1/mesh").expect("an answer");
+        let names: Vec<String> = self.names.iter().map(|name| encoded(name)).collect();
+        let response = get(self.address(), &format!("/api/v1/mesh/{}", names.join(","))).expect("an answer");
         assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
         let json = serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{error}: {}", response.body));
         (response.body, json)
+    }
+
+    /// What the agent holds as a judge, once it has judged.
+    pub fn held(&self) -> Value {
+        let document = || get(self.address(), "/api/v1/judge/verdicts").expect("an answer");
+        eventually("a judgement", || document().status == 200);
+        serde_json::from_str(&document().body).expect("a document")
     }
 
     /// Bytes that the agent, the others and the test have allocated and not freed.
@@ -411,8 +464,10 @@ pub fn nodes(document: &Value) -> Vec<&str> {
     rows.iter().map(|row| row["source"]["node"].as_str().expect("a name")).collect()
 }
 
+/// The nodes without a report, of those that were passed on or judged, and the reasons.
 pub fn errors(document: &Value) -> Vec<(&str, &str)> {
-    let missing = document["missing"].as_array().expect("a list").iter();
+    let missing = document.get("missing").unwrap_or(&document["overview"]["missing"]);
+    let missing = missing.as_array().expect("a list").iter();
     missing.map(|m| (m["node"].as_str().expect("a name"), m["error"].as_str().expect("a reason"))).collect()
 }
 

@@ -1,18 +1,16 @@
-//! Complete collections: which agents are asked, and what the document contains.
+//! Reports of named nodes: which agents are asked, and what the document contains.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::thread;
-use std::time::Instant;
 
 use kube_canary::discovery::{Network, PeerSpec};
 use kube_canary::limits::MESH_REPORTS_MAX;
-use serde_json::Value;
 
 use crate::agents::{Answer, Mesh, errors, nodes, peer, row, spec};
-use crate::http_support::{self, Closed, Response, get};
+use crate::http_support::{self, Closed, get};
 
 #[test]
-fn every_row_comes_as_it_is_on_a_line_of_its_own_and_the_verdicts_follow() {
+fn every_row_comes_as_it_is_on_a_line_of_its_own() {
     let rows: Vec<(String, String)> = (0..20)
         .map(|n| {
             let peers: Vec<String> = (0..20).filter(|p| *p != n).map(|p| peer(&format!("n{p}"), 0)).collect();
@@ -27,13 +25,12 @@ fn every_row_comes_as_it_is_on_a_line_of_its_own_and_the_verdicts_follow() {
     assert_eq!(found[0], "me", "what needs no network comes first");
     found.sort_unstable();
     assert_eq!(found.len(), 21);
-    assert_eq!((errors(&document), document["not_gathered"].as_u64()), (vec![], Some(0)));
+    assert_eq!(errors(&document), []);
     let lines: Vec<&str> = text.lines().collect();
     for (_, row) in &rows {
         assert!(lines.iter().any(|line| line.trim_start_matches(',') == row.trim_end()), "{row}");
     }
-    assert!(lines[0] == "{\"rows\":[" && lines.last().expect("a line").starts_with("],\"headline\":"), "{text}");
-    assert!(document["verdicts"].is_array());
+    assert!(lines[0] == "{\"rows\":[" && lines.last() == Some(&"],\"missing\":[]}"), "{text}");
 }
 
 #[test]
@@ -58,34 +55,12 @@ fn an_agent_of_several_addresses_is_asked_once_and_never_at_its_node_s_own() {
     let (_, document) = mesh.document();
     let mut found = nodes(&document);
     found.sort_unstable();
-    assert_eq!((found, errors(&document)), (vec!["a", "b", "me"], vec![]));
+    let unknown = [("only-a-node", "no such node in this agent's list")];
+    assert_eq!((found, &errors(&document)[..]), (vec!["a", "b", "me"], &unknown[..]));
     assert_eq!(mesh.asked(), 2);
     let hour = get(mesh.address(), "/api/v1/hour/b/c").expect("an answer");
     assert_eq!((hour.status, hour.body.as_str()), (200, "{\"peer\":\"c\"}\n"));
     assert_eq!(get(mesh.address(), "/api/v1/hour/only-a-node/c").expect("an answer").status, 404);
-}
-
-#[test]
-fn requests_within_some_seconds_share_one_judgement() {
-    let mesh =
-        Mesh::of(&[("a", Answer::Text(row("a", &[peer("b", 0)]))), ("b", Answer::Text(row("b", &[peer("a", 0)])))]);
-    let (address, begun) = (mesh.address(), Instant::now());
-    let asking: Vec<_> =
-        (0..6).map(|_| thread::spawn(move || get(address, "/api/v1/verdicts").expect("an answer"))).collect();
-    let answers: Vec<Response> = asking.into_iter().map(|one| one.join().expect("an answer")).collect();
-    assert_eq!(mesh.asked(), 2, "each agent once");
-    for answer in &answers {
-        assert_eq!(answer.status, 200);
-        let document: Value = serde_json::from_str(&answer.body).expect("JSON");
-        assert!(
-            document["verdicts"].is_array() && document["missing"].is_array() && document["nodes"].as_u64() == Some(3)
-        );
-        let age = document["age_seconds"].as_f64().expect("an age");
-        assert!((0.0..=begun.elapsed().as_secs_f64() + 0.1).contains(&age), "{document}");
-    }
-    // Each document collects the reports again: only the verdicts are kept.
-    mesh.document();
-    assert_eq!(mesh.asked(), 4);
 }
 
 #[test]
@@ -95,10 +70,11 @@ fn collections_run_one_after_the_other_and_end_if_their_reader_leaves() {
     // Some clients leave before they have read anything.
     for _ in 0..3 {
         let mut stream = http_support::connect(address);
-        std::io::Write::write_all(&mut stream, b"GET /api/v1/mesh HTTP/1.1\r\nHost: agent\r\n\r\n").expect("a request");
+        std::io::Write::write_all(&mut stream, b"GET /api/v1/mesh/a,me HTTP/1.1\r\nHost: agent\r\n\r\n")
+            .expect("a request");
     }
     let asking: Vec<_> =
-        (0..4).map(|_| thread::spawn(move || get(address, "/api/v1/mesh").expect("an answer"))).collect();
+        (0..4).map(|_| thread::spawn(move || get(address, "/api/v1/mesh/a,me").expect("an answer"))).collect();
     for one in asking {
         let answer = one.join().expect("an answer");
         assert_eq!((answer.status, answer.body.matches("\"source\"").count()), (200, 2), "{}", answer.body);
@@ -106,11 +82,22 @@ fn collections_run_one_after_the_other_and_end_if_their_reader_leaves() {
 }
 
 #[test]
-fn nodes_beyond_the_limit_are_counted() {
+fn without_names_the_answer_says_where_the_verdicts_are() {
+    let mesh = Mesh::of(&[("a", Answer::Text(row("a", &[])))]);
+    for path in ["/api/v1/mesh", "/api/v1/mesh/"] {
+        let answer = get(mesh.address(), path).expect("an answer");
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(answer.body.contains("/api/v1/mesh/NODE,NODE") && answer.body.contains("/api/v1/verdicts"), "{path}");
+    }
+    assert_eq!(mesh.asked(), 0);
+}
+
+#[test]
+fn a_judge_lists_as_many_missing_nodes_as_it_may_and_counts_the_others() {
     let closed = Closed::new();
     let peers = (0..MESH_REPORTS_MAX + 24).map(|n| spec(&format!("n{n:03}"), closed.port)).collect();
-    let mesh = Mesh::with_further(&[], peers);
-    let (_, document) = mesh.document();
-    assert_eq!((nodes(&document).len(), errors(&document).len()), (1, MESH_REPORTS_MAX - 1));
-    assert_eq!(document["not_gathered"].as_u64(), Some(25));
+    let mesh = Mesh::judge_of(&[], peers);
+    let held = mesh.held();
+    assert_eq!((errors(&held).len(), &held["overview"]["missing_not_listed"]), (MESH_REPORTS_MAX, &24.into()));
+    assert_eq!((&held["nodes"], &held["overview"]["not_gathered"]), (&(MESH_REPORTS_MAX + 25).into(), &0.into()));
 }

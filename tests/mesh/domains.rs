@@ -5,7 +5,7 @@ use std::fs;
 use kube_canary::mesh::domains::DomainsFile;
 use serde_json::json;
 
-use crate::agents::{Discovered, Mesh, address_of, peer_at, row, spec_of};
+use crate::agents::{Discovered, Mesh, address_of, at_once, peer_at, row, spec_of};
 
 #[test]
 fn an_agent_names_the_domain_of_its_file_and_none_that_a_report_claims() {
@@ -26,9 +26,10 @@ fn an_agent_names_the_domain_of_its_file_and_none_that_a_report_claims() {
     let mesh = Mesh::partial_by(17, 6, row_of, |port| Discovered {
         peers: (0..6).map(|node| spec_of(17, node, port)).collect(),
         domains: Some(DomainsFile::new(file.clone())),
+        judge: Some(at_once()),
         ..Discovered::default()
     });
-    let (_, document) = mesh.document();
+    let document = mesh.held();
     fs::remove_file(&file).expect("our own");
     let found = document["verdicts"].as_array().expect("a list").iter();
     let found: Vec<_> = found.map(|verdict| (verdict["kind"].as_str(), verdict["subject"].as_str())).collect();

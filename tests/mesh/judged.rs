@@ -1,32 +1,19 @@
 //! What a judge collects: the reports of all members, compact from agents that write them.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use kube_canary::discovery::MeshFacts;
-use kube_canary::mesh::{JudgeTimes, Times};
+use kube_canary::mesh::Times;
 use kube_canary::peers::name_in_reports;
 use kube_canary::report::compact::Writer;
 use kube_canary::report::{Peer, RecentPeer, Source};
 use kube_canary::sys::clock;
 use serde_json::Value;
 
-use crate::agents::{Answer, Discovered, Mesh, address_of, peer, row, source, spec_of, unhurried};
-use crate::http_support::{eventually, get};
+use crate::agents::{Answer, Discovered, Mesh, address_of, at_once, errors, spec_of, unhurried};
+use crate::http_support::get;
 
 const NODES: u8 = 6;
-
-/// An agent that judges at once, and once in 20 ms.
-fn times() -> JudgeTimes {
-    JudgeTimes {
-        lacking: Duration::ZERO,
-        step: Duration::ZERO,
-        check: Duration::from_millis(20),
-        round: Duration::from_millis(20),
-        reuse: Duration::ZERO,
-        ..JudgeTimes::default()
-    }
-}
 
 fn name(node: u8) -> String {
     format!("n{node}")
@@ -54,26 +41,14 @@ fn judged_within(net: u8, nodes: u8, answer: impl Fn(u8) -> Answer, limits: Time
         peers: (0..2).map(|node| spec_of(net, node, port)).collect(),
         roster: roster.clone(),
         facts: MeshFacts { members: u32::from(nodes) + 1, ..MeshFacts::default() },
-        judge: Some(times()),
+        judge: Some(at_once()),
         ..Discovered::default()
     };
     Mesh::answering(net, nodes, answer, discovered, limits)
 }
 
-/// What the agent holds as a judge, once it has judged.
-fn held(mesh: &Mesh) -> Value {
-    let document = || get(mesh.address(), "/api/v1/judge/verdicts").expect("an answer");
-    eventually("a judgement", || document().status == 200);
-    serde_json::from_str(&document().body).expect("a document")
-}
-
-fn missing(held: &Value) -> Vec<(&str, &str)> {
-    let all = held["overview"]["missing"].as_array().expect("a list").iter();
-    all.map(|it| (it["node"].as_str().expect("a name"), it["error"].as_str().expect("a reason"))).collect()
-}
-
 #[test]
-fn a_judge_reads_the_compact_reports_of_all_members_and_those_of_older_agents() {
+fn a_judge_reads_the_reports_of_all_members_and_counts_agents_of_another_version() {
     let lossy = |node: u8| {
         let others: Vec<String> = (0..NODES).filter(|other| *other != node).map(name).collect();
         others.into_iter().map(|other| (other.clone(), if node == 4 || other == "n4" { 30 } else { 0 })).collect()
@@ -81,15 +56,19 @@ fn a_judge_reads_the_compact_reports_of_all_members_and_those_of_older_agents() 
     let mesh = judged(60, |node| {
         let peers: Vec<(String, u32)> = lossy(node);
         let named: Vec<(&str, u32)> = peers.iter().map(|(peer, lost)| (&**peer, *lost)).collect();
-        if node == 2 {
-            let objects: Vec<String> = named.iter().map(|(name, lost)| peer(name, *lost)).collect();
-            return Answer::Text(row(&name(node), &objects));
-        }
-        Answer::Compact(compact(&name(node), &named), "not JSON".into())
+        // It knows no form that this judge reads.
+        if node == 2 { Answer::OtherVersion } else { Answer::Compact(compact(&name(node), &named), "not JSON".into()) }
     });
-    let held = held(&mesh);
-    assert_eq!((&held["nodes"], missing(&held)), (&(NODES + 1).into(), vec![]), "{held}");
-    assert_eq!(held["overview"]["not_gathered"], 0);
+    let held = mesh.held();
+    assert_eq!((&held["nodes"], errors(&held)), (&(NODES + 1).into(), vec![]), "{held}");
+    assert_eq!(
+        (&held["overview"]["not_gathered"], &held["overview"]["overall"]["other_version"]),
+        (&0.into(), &1.into())
+    );
+    let said: Value =
+        serde_json::from_str(&get(mesh.address(), "/api/v1/verdicts").expect("an answer").body).expect("JSON");
+    let headline = said["headline"].as_str().expect("text");
+    assert!(headline.starts_with("n4 ") && headline.ends_with("; 1 node runs another version"), "{headline}");
     let subjects: Vec<&str> =
         held["verdicts"].as_array().unwrap().iter().filter_map(|it| it["subject"].as_str()).collect();
     assert_eq!(subjects, ["n4"], "{held}");
@@ -108,27 +87,28 @@ fn a_report_that_is_none_or_of_another_node_is_missing_and_changes_no_other() {
         Answer::Compact(report, "not JSON".into())
     };
     let mesh = judged(61, answer);
-    let held = held(&mesh);
-    let mut missing = missing(&held);
+    let held = mesh.held();
+    let mut missing = errors(&held);
     missing.sort_unstable();
     let expected = [("n0", "answers as n5"), ("n1", "not a compact report"), ("n2", "more than 24576 bytes")];
     assert_eq!(missing, expected);
     assert_eq!(held["nodes"], NODES + 1, "a report adds no node: {held}");
 }
 
-/// Each takes as long as it may: half of them with a report in JSON, and half with a compact one.
+/// Each takes as long as it may.
 #[test]
 fn a_judge_reads_all_other_reports_while_22_of_24_members_trickle_theirs() {
     const ALL: u8 = 24;
     let is_honest = |node: u8| [0, ALL - 1].contains(&node);
-    let answer = |node: u8| match node {
-        _ if is_honest(node) => Answer::Compact(compact(&name(node), &[("n1", 0)]), "not JSON".into()),
-        _ if node.is_multiple_of(2) => Answer::Trickles(format!("{{{},\"peers\":[", source(&name(node)))),
-        _ => Answer::TricklesCompact(compact(&name(node), &[])),
+    let answer = |node: u8| {
+        if is_honest(node) {
+            return Answer::Compact(compact(&name(node), &[("n1", 0)]), "not JSON".into());
+        }
+        Answer::TricklesCompact(compact(&name(node), &[]))
     };
     let mesh = judged_within(62, ALL, answer, Times::default());
-    let held = held(&mesh);
-    let mut missing: Vec<&str> = missing(&held).into_iter().map(|(node, _)| node).collect();
+    let held = mesh.held();
+    let mut missing: Vec<&str> = errors(&held).into_iter().map(|(node, _)| node).collect();
     missing.sort_unstable();
     let mut slow: Vec<String> = (0..ALL).filter(|node| !is_honest(*node)).map(name).collect();
     slow.sort_unstable();

@@ -88,7 +88,7 @@ fn judge_with(verdicts: &[Value]) -> Claims {
     let document = format!(
         "{{\"judge\":{judge},{}",
         &json!({"now_unix_seconds": clock::realtime().as_secs(), "nodes": 4, "verdicts": verdicts,
-        "overview": {"missing": [], "not_gathered": 0, "overall": {}, "starved": [],
+        "overview": {"missing": [], "missing_not_listed": 0, "not_gathered": 0, "overall": {}, "starved": [],
             "leaving": [], "leaving_not_listed": 0}})
         .to_string()[1..]
     );
@@ -267,11 +267,13 @@ fn readers_learn_how_many_nodes_the_judges_did_not_ask() {
 }
 
 #[test]
-fn without_a_judge_an_agent_judges_itself_and_has_no_past() {
+fn without_a_judge_an_agent_says_so_beside_what_it_measures_itself_and_has_no_past() {
     let silent = Claims { document: None, ..judge_with(&[]) };
     let mesh = claiming([silent.clone(), silent.clone(), silent], times());
     let own = read(&mesh, "/api/v1/verdicts");
-    assert!(own["judges"] == json!([]) && own["nodes"] == 4 && mesh.asked() == 3, "{own}");
+    assert_eq!((&own["judges"], &own["nodes"], &own["verdicts"]), (&json!([]), &json!(0), &json!([])));
+    assert_eq!(own["headline"], "no judge answers; this node loses no packets to its 3 peers");
+    assert_eq!((&own["state"], mesh.asked()), (&json!("unknown"), 0), "it collects nothing");
     let history = get(mesh.address(), "/api/v1/history").expect("an answer");
     assert_eq!((history.status, history.body.contains("no judge answers")), (503, true), "{}", history.body);
     let document = get(mesh.address(), "/api/v1/judge/verdicts").expect("an answer");

@@ -1,4 +1,4 @@
-//! The lists of nodes at the end of the document, by name.
+//! The lists of nodes that a judge holds beside the verdicts, by name.
 
 use serde_json::{Value, json};
 
@@ -6,20 +6,21 @@ use crate::agents::{Answer, Mesh, peer, row};
 use crate::http_support::get;
 
 #[test]
-fn the_document_and_the_verdicts_list_the_nodes_whose_evidence_does_not_count() {
+fn a_judge_and_its_readers_list_the_nodes_whose_evidence_does_not_count() {
     let drops = r#""recent":{"receive_queue_drops":40,"#;
     let leaving = peer("d\\\"x", 50).replace("ready", "terminating");
     let report = |node: &str| row(node, &[peer("me", 0), leaving.clone()]);
-    let mesh = Mesh::of(&[
+    let others = [
         ("a", Answer::Text(report("a"))),
         ("b", Answer::Text(report("b").replacen(r#""recent":{"#, drops, 1))),
         ("c", Answer::Text(report("c"))),
         ("d\"x", Answer::Text(row("d\\\"x", &[]))),
-    ]);
-    let (_, document) = mesh.document();
+    ];
+    let mesh = Mesh::judge_of(&others, Vec::new());
+    let held = mesh.held()["overview"].clone();
     let verdicts = get(mesh.address(), "/api/v1/verdicts").expect("an answer").body;
     let verdicts: Value = serde_json::from_str(&verdicts).expect("JSON");
-    for of in [document, verdicts] {
+    for of in [held, verdicts] {
         assert_eq!((&of["starved"], &of["leaving"]), (&json!(["b"]), &json!(["d\"x"])), "{of}");
         assert_eq!(of["leaving_not_listed"], 0);
     }

@@ -23,7 +23,6 @@ use crate::probing::{
     LONG, Named, PORT, Total, Totals, agents, all_clean, count, evident, in_short, link, links, losses, peers_file,
     picture, watch,
 };
-use crate::rows;
 use crate::verdicts::{alone, judged, list};
 
 const NAMES: [&str; 12] = ["l1", "l2", "l3", "l4", "l5", "l6", "r1", "r2", "r3", "r4", "r5", "r6"];
@@ -435,8 +434,7 @@ fn a_healthy_fabric_has_no_verdict_and_shows_its_hops() {
         let losing = metrics.value("flows", &[&labels[..], &[("state", "losing")]].concat());
         assert!(losing.is_some_and(|losing| same(losing, 0.0)), "{peer}: {losing:?}");
     }
-    // What an agent collects and judges itself has no verdict either.
-    let document = agents[0].json("/api/v1/mesh");
-    rows::verdicts_follow(&document);
-    assert!(losses(list(&document, "rows")).is_empty(), "{}", document["verdicts"]);
+    // What an agent passes on has no verdict either.
+    let document = agents[0].passes_on(&NAMES);
+    assert!(losses(list(&document, "rows")).is_empty(), "{document}");
 }

@@ -230,6 +230,11 @@ impl<'a> Agent<'a> {
         serde_json::from_str(&response.body).unwrap_or_else(|error| panic!("{path}: {error}: {}", response.body))
     }
 
+    /// Returns the reports of these nodes, as the agent passes them on.
+    pub fn passes_on(&self, nodes: &[&str]) -> serde_json::Value {
+        self.json(&format!("/api/v1/mesh/{}", nodes.join(",")))
+    }
+
     /// Returns the status of an endpoint, or `None` if no server listens any more.
     pub fn status(&self, path: &str) -> Option<u16> {
         self.node.namespace.within(|| fetch(self.http, path, "")).ok().map(|response| response.status)

@@ -119,9 +119,9 @@ fn a_silent_hole_of_one_link_is_named_with_its_size_and_direction() {
     assert!(digits.contains(&passes.to_string()), "{evidence}");
     println!("{evidence}");
     holes_become_exact(&agents, has_hole, "silent");
-    // Any agent collects the reports itself, and says the exact size.
+    // Any agent says the exact size, by the judges.
     let verdict = until("an agent has the verdict", || {
-        let document = agents[3].json("/api/v1/mesh");
+        let document = agents[3].json("/api/v1/verdicts");
         let found = list(&document, "verdicts").iter().find(|verdict| verdict["kind"] == "mtu").cloned();
         found.ok_or_else(|| document["verdicts"].to_string())
     });

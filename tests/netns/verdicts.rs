@@ -126,11 +126,11 @@ fn picture(reports: &[Value]) -> String {
     lines
 }
 
-/// Returns the document of all reports that an agent collects, as soon as it has those
-/// of exactly these nodes.
+/// Returns the reports of all nodes as an agent passes them on, as soon as they are those of
+/// exactly these.
 fn document(agent: &Agent<'_>, nodes: &[&str]) -> Value {
     until(&format!("{} collects {nodes:?}", agent.node.name), || {
-        let document = agent.json("/api/v1/mesh");
+        let document = agent.passes_on(&NAMES);
         let mut have: Vec<&str> =
             list(&document, "rows").iter().filter_map(|row| row["source"]["node"].as_str()).collect();
         have.sort_unstable();
@@ -158,10 +158,8 @@ fn loss_of_three_percent_everywhere_is_a_mesh_verdict_and_no_node_verdict() {
     let reports = reports(&agents);
     assert!(faults.iter().all(|fault| fault.packets("dropped") >= 11.0), "requests are dropped at each node");
     assert_eq!(named(&reports, &[]), [certain("mesh", "*")], "{}", picture(&reports));
-    // The agent's verdicts follow from the reports that it collected, and these have the same
-    // losses.
+    // An agent passes on the same losses.
     let document = document(&agents[4], &NAMES);
-    rows::verdicts_follow(&document);
     let collected = list(&document, "rows");
     assert_eq!(named(collected, &[]), [certain("mesh", "*")], "{}", picture(collected));
 }
@@ -190,7 +188,6 @@ fn two_halves_without_contact_are_a_partition_for_both_sides() {
     for (agent, own) in [(&agents[1], left), (&agents[10], right)] {
         let document = document(agent, own);
         assert_eq!(list(&document, "missing").len(), 6, "{}", document["missing"]);
-        rows::verdicts_follow(&document);
         is_split(list(&document, "rows"), list(&document, "missing"), agent.node.name);
     }
 }
@@ -302,7 +299,6 @@ fn a_dead_next_hop_is_paths(policy: &str) {
         reached.sort_unstable();
         assert!(reached.len() < NAMES.len(), "n01 reaches all: {}", picture(&reports));
         let document = document(&agents[0], &reached);
-        rows::verdicts_follow(&document);
         let (collected, missing) = (list(&document, "rows"), list(&document, "missing"));
         assert_eq!(named(collected, missing), [certain("paths", "*")], "{}", picture(collected));
     }
@@ -439,7 +435,6 @@ fn a_false_report_among_twelve_names_only_its_author_or_its_links() {
             let found = named(&reports, &[]);
             names_the_liar_alone(&found, lie, "doctor");
             let document = document(&agents[4], &NAMES);
-            rows::verdicts_follow(&document);
             assert!(!document.to_string().contains("ghost"), "{lie}: {document}");
             names_the_liar_alone(&named(list(&document, "rows"), &[]), lie, "an agent");
             // Nodes that one report invents are no evidence, not even against that report.

@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
+use kube_canary::http::path::decoded;
 use kube_canary::http::{Live, Reply, Routes, ServeLimits, Server};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::mesh::page;
@@ -22,9 +23,11 @@ const PATIENCE: Duration = Duration::from_mins(10);
 /// The answer to the next collection of the mesh.
 #[derive(Clone)]
 pub enum Collection {
-    /// Every byte of this text.
+    /// The reports of this mesh that are named.
     Whole(Arc<str>),
-    /// Up to this byte, then the connection ends.
+    /// These very bytes, whatever is named.
+    AsIs(Arc<str>),
+    /// Up to this byte of them, then the connection ends.
     Broken(Arc<str>, usize),
     /// Status 503, with no document.
     Busy,
@@ -33,6 +36,8 @@ pub enum Collection {
 /// The state that the test and the server share.
 pub struct Shared {
     collection: Mutex<Collection>,
+    /// The report of the agent itself, which names the nodes of the last whole collection.
+    own: Mutex<String>,
     /// What the judges say. They say of the last whole collection what its end says.
     said: Mutex<Option<Value>>,
     /// The verdicts of the last 24 hours. Without them, no judge keeps any.
@@ -75,13 +80,14 @@ impl Agent {
     pub fn serve(layers: &[(&'static str, &'static str)], collection: impl FnOnce() -> Collection) -> Self {
         let no_leaks = NoLeaks::here();
         let collection = collection();
-        let said = said(&collection);
+        let (said, own) = (said(&collection), own(&collection));
         let past = said.as_ref().and_then(|said| said["verdicts"].as_array().cloned());
         let shared = Arc::new(Shared {
             said: Mutex::new(said),
             past: Mutex::new(Some(past.unwrap_or_default())),
             figures: Mutex::new(Some(json!({"rows": [], "worst": []}).to_string())),
             collection: Mutex::new(collection),
+            own: Mutex::new(own.unwrap_or_else(|| r#"{"source":{"node":"node-1"},"peers":[]}"#.to_owned())),
             collections: AtomicUsize::new(0),
             hours: Mutex::default(),
             named: Mutex::default(),
@@ -99,7 +105,25 @@ impl Agent {
         if let Some(said) = said(&collection) {
             *lock(&self.shared.said) = Some(said);
         }
+        if let Some(own) = own(&collection) {
+            *lock(&self.shared.own) = own;
+        }
         *lock(&self.shared.collection) = collection;
+    }
+
+    /// What judges say of the last whole collection.
+    pub fn said(&self) -> Value {
+        lock(&self.shared.said).clone().expect("a whole collection")
+    }
+
+    /// Sets what judges say.
+    pub fn set_said(&self, said: Value) {
+        *lock(&self.shared.said) = Some(said);
+    }
+
+    /// The reports of these nodes, as the agent passes them on.
+    pub fn reports(answer: &str, nodes: &[&str]) -> String {
+        Reports::of(answer).named(&nodes.join(",")).to_string()
     }
 
     /// Sets the verdicts of the last 24 hours.
@@ -123,23 +147,54 @@ impl Agent {
     }
 }
 
-/// Returns the answer with the reports of these nodes alone.
-fn part(answer: &str, named: &str) -> Arc<str> {
-    let named: HashSet<&str> = named.split(',').collect();
-    let is_named = |row: &str| {
-        let (_, rest) = row.split_once("\"node\":\"").expect("a source");
-        named.contains(rest.split('"').next().expect("a name"))
-    };
-    let (rows, end) = answer.trim_end().rsplit_once("\n]").expect("an end");
-    let rows = rows.lines().skip(1).map(|row| row.trim_start_matches(',')).filter(|row| is_named(row));
-    format!("{{\"rows\":[\n{}\n]{end}\n", rows.collect::<Vec<_>>().join("\n,")).into()
+/// The reports of a made-up mesh, and the nodes without one.
+struct Reports<'a> {
+    rows: Vec<&'a str>,
+    missing: Vec<Value>,
 }
 
-/// Returns what judges say of a mesh that is collected whole: the end of the document.
+impl<'a> Reports<'a> {
+    fn of(answer: &'a str) -> Self {
+        let (rows, end) = answer.trim_end().rsplit_once("\n]").expect("an end");
+        let end: Value = serde_json::from_str(&format!("{{{}", &end[1..])).expect("an end");
+        let rows = rows.lines().skip(1).map(|row| row.trim_start_matches(',')).collect();
+        Self { rows, missing: end["missing"].as_array().expect("a list").clone() }
+    }
+
+    /// Returns the answer with the reports of these nodes.
+    fn named(&self, named: &str) -> Arc<str> {
+        let named: HashSet<String> = named.split(',').map(|name| decoded(name).expect("a name")).collect();
+        let rows: Vec<&str> = self.rows.iter().filter(|row| named.contains(&node_of(row))).copied().collect();
+        let is_named = |it: &&Value| it["node"].as_str().is_some_and(|node| named.contains(node));
+        let missing: Vec<&Value> = self.missing.iter().filter(is_named).collect();
+        format!("{{\"rows\":[\n{}\n],\"missing\":{}}}\n", rows.join("\n,"), json!(missing)).into()
+    }
+
+    /// Returns the report of the first node, which names all others.
+    fn own(&self) -> String {
+        let missing = self.missing.iter().filter_map(|it| Some(it["node"].as_str()?.to_owned()));
+        let mut nodes = self.rows.iter().map(|row| node_of(row)).chain(missing);
+        let source = json!({"node": nodes.next().expect("a node")});
+        let peers: Vec<Value> = nodes.map(|node| json!({"node": node, "network": "pod"})).collect();
+        format!("{{\"source\":{source},\"peers\":{}}}\n", json!(peers))
+    }
+}
+
+/// Returns the report of the agent itself in a whole collection.
+fn own(collection: &Collection) -> Option<String> {
+    if let Collection::Whole(answer) = collection { Some(Reports::of(answer).own()) } else { None }
+}
+
+/// Returns the name of the source of a report. One that cannot be read has a name nevertheless.
+fn node_of(row: &str) -> String {
+    let (_, rest) = row.split_once("\"node\":").expect("a source");
+    let name = serde_json::Deserializer::from_str(rest).into_iter::<String>().next();
+    name.expect("a name").expect("a text")
+}
+
+/// Returns what judges say of a mesh that is collected whole: its end.
 fn said(collection: &Collection) -> Option<Value> {
-    let (Collection::Whole(text) | Collection::Broken(text, _)) = collection else {
-        return None;
-    };
+    let Collection::Whole(text) = collection else { return None };
     let end = text.lines().last()?.strip_prefix("],")?;
     let mut said: Value = serde_json::from_str(&format!("{{{end}")).ok()?;
     let nodes = text.matches("{\"source\":").count() + said["missing"].as_array().map_or(0, Vec::len);
@@ -169,17 +224,23 @@ impl Routes for Answers {
                     None => text(503, "no judge answers\n"),
                 }
             }
-            _ if path == "/api/v1/mesh" || path.starts_with("/api/v1/mesh/") => {
+            "/api/v1/peers" => {
+                Reply::Full { status: 200, content_type: JSON, body: lock(&self.0.own).clone().into_bytes() }
+            }
+            _ if let Some(named) = path.strip_prefix("/api/v1/mesh/") => {
                 self.0.collections.fetch_add(1, SeqCst);
-                let named = path.strip_prefix("/api/v1/mesh/");
-                lock(&self.0.named).extend(named.map(str::to_owned));
+                lock(&self.0.named).push(named.to_owned());
                 let body = |text: Arc<str>, end: usize| Reply::Live {
                     content_type: JSON,
                     body: Box::new(Body { text, sent: 0, end }),
                 };
                 match lock(&self.0.collection).clone() {
                     Collection::Whole(text) => {
-                        let text = named.map_or(text.clone(), |named| part(&text, named));
+                        let text = Reports::of(&text).named(named);
+                        let end = text.len();
+                        body(text, end)
+                    }
+                    Collection::AsIs(text) => {
                         let end = text.len();
                         body(text, end)
                     }

@@ -1,4 +1,4 @@
-//! Made-up meshes: the answer to `/api/v1/mesh` for any number of nodes.
+//! Made-up meshes: all reports of any number of nodes, and what judges say of them.
 
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};

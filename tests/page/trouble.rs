@@ -10,6 +10,8 @@ use crate::browser::Browser;
 use crate::made_up::{Mesh, well};
 use crate::{opening, wait_until_shown};
 
+const NODES: [&str; 3] = ["node-1", "node-2", "node-3"];
+
 fn three() -> Mesh {
     Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)))
 }
@@ -42,8 +44,9 @@ fn a_failing_agent_is_reported_and_the_picture_stays() {
     assert!(said.contains("the agent answers 503: another collection is running. The map is of"), "{said}");
     assert!(said.ends_with("The next attempt is in 1 s."), "as the server asks: {said}");
 
-    let after_two_rows = whole.match_indices('\n').nth(2).expect("rows").0 + 1;
-    agent.next(Collection::Broken(Arc::clone(&whole), after_two_rows));
+    let reports: Arc<str> = Agent::reports(&whole, &NODES).into();
+    let after_two_rows = reports.match_indices('\n').nth(2).expect("rows").0 + 1;
+    agent.next(Collection::Broken(reports, after_two_rows));
     let said = again();
     assert!(said.contains("the answer broke off after 2 reports"), "{said}");
     assert!(said.ends_with("The next attempt is in 10 s."), "twice as long: {said}");
@@ -133,11 +136,16 @@ fn the_page_collects_while_it_is_visible_and_not_paused() {
 #[test]
 fn an_answer_that_has_lost_a_part_is_not_well() {
     let mesh = three();
-    let whole = mesh.answer();
+    let whole = Agent::reports(&mesh.answer(), &NODES);
     let end = whole.rfind("],\"missing\"").expect("fields");
     let agent = Agent::of(&mesh);
     let browser = after_a_collection(&agent);
     wait_until_shown(&browser);
+    let is_refused = |document: &dyn std::fmt::Display| {
+        browser.run("$('trouble').hidden = true; $('again').click()");
+        browser.until("!turns.running && timers.size === 1");
+        assert_eq!(browser.run("return $('trouble').hidden"), false, "{document}");
+    };
     for document in [
         whole[..end].to_owned(),
         whole[..end + 20].to_owned(),
@@ -145,22 +153,44 @@ fn an_answer_that_has_lost_a_part_is_not_well() {
         format!("{whole}],\"missing\":[{{"),
         format!("{whole}{}\n", whole.lines().nth(1).expect("a row")),
         whole.replacen("{\"rows\":[\n", "", 1),
-        whole.replace("\"not_gathered\":0,", ""),
         whole.replace("\"missing\":[]", "\"missing\":null"),
-        whole.replace("\"starved\":[],", ""),
-        whole.replace("\"leaving\":[],", ""),
-        whole.replace("\"state\":\"well\",", ""),
+        whole.replace("\"missing\":[]", ""),
     ] {
         assert_ne!(document, whole);
-        agent.next(Collection::Whole(document.as_str().into()));
-        browser.run("$('trouble').hidden = true; $('again').click()");
-        browser.until("!turns.running && timers.size === 1");
-        assert_eq!(browser.run("return $('trouble').hidden"), false, "{document}");
+        agent.next(Collection::AsIs(document.as_str().into()));
+        is_refused(&document);
     }
     // A report with a missing part hides no other report.
     let line = whole.lines().nth(2).expect("a row");
-    agent.next(Collection::Whole(whole.replacen(line, &line[..9], 1).into()));
+    agent.next(Collection::AsIs(whole.replacen(line, &line[..9], 1).into()));
     browser.run("$('again').click()");
     browser.until("!turns.running && timers.size === 1");
     assert_eq!(browser.run("return [$('trouble').hidden, mesh.rows.size, mesh.missing.size]"), json!([true, 2, 1]));
+    let said = agent.said();
+    for field in ["verdicts", "judges", "missing", "starved", "leaving", "headline", "state", "nodes", "not_gathered"] {
+        let mut without = said.clone();
+        without.as_object_mut().expect("an object").remove(field);
+        agent.set_said(without.clone());
+        is_refused(&without);
+    }
+}
+
+#[test]
+fn without_a_judge_the_reports_are_shown_and_the_page_says_so() {
+    let agent = Agent::of(&three());
+    let mut said = agent.said();
+    let text = "no judge answers; this node loses no packets to its 2 peers";
+    for (field, value) in
+        [("judges", json!([])), ("nodes", json!(0)), ("state", json!("unknown")), ("headline", json!(text))]
+    {
+        said[field] = value;
+    }
+    agent.set_said(said);
+    let browser = after_a_collection(&agent);
+    wait_until_shown(&browser);
+    assert_eq!(browser.text("$('headline').textContent"), text);
+    assert_eq!(browser.text("$('headline').className"), "");
+    assert!(browser.text("$('summary').textContent").starts_with("Nobody judges; 6 links measured in the last minute"));
+    assert_eq!(browser.run("return mesh.rows.size"), 3);
+    assert_eq!(browser.console(), [""; 0]);
 }

@@ -106,7 +106,7 @@ impl Answering {
                 layers: row.layers,
                 ..window(matrix, node)
             },
-            (None, Presence::Listed) => Agent { layers: by_agents, ..Agent::default() },
+            (None, Presence::Listed | Presence::OtherVersion) => Agent { layers: by_agents, ..Agent::default() },
             (None, _) => Agent { unheard: Some(Unheard::Few), ..Agent::default() },
         };
         let agents = matrix.numbers().map(agent).collect();

@@ -2,6 +2,8 @@
 //!
 //! A judge says what the line follows from ([`Overall`]), and the program that shows it words it.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
 use super::agents::Standing;
@@ -9,7 +11,7 @@ use super::answering::Answering;
 use super::subject::covers;
 use super::wording::{percent, summary, where_to};
 use super::{Kind, StrangersSeen, Verdict};
-use crate::matrix::{Cell, Matrix};
+use crate::matrix::{Cell, Matrix, Presence};
 use crate::slices::Slice;
 use kube_canary_model::limits::NAME_BYTES_MAX;
 use kube_canary_model::method::Method;
@@ -34,6 +36,8 @@ pub enum State {
     Losses,
     /// There is at least one verdict.
     Cause,
+    /// No judge answers, so nothing is known of the mesh.
+    Unknown,
 }
 
 /// One line that sums up a mesh.
@@ -55,6 +59,8 @@ pub struct Overall {
     pub unknown: usize,
     /// The first of them by name, if all have names.
     pub first_unknown: Option<String>,
+    /// Number of nodes whose agents are of another version. Their reports cannot be read.
+    pub other_version: usize,
     /// Number of reports that did not fit.
     pub rows_not_kept: usize,
     /// Number of links that did not fit.
@@ -140,6 +146,16 @@ pub(super) async fn overall(
 /// Returns the line for these verdicts, for what has just ended, and for the rest. A fault of the
 /// network comes before an agent's own, the graver one first.
 pub fn headline(verdicts: &[Verdict], past: &[&Verdict], overall: &Overall) -> Headline {
+    let mut line = line(verdicts, past, overall);
+    match overall.other_version {
+        0 => {}
+        1 => line.text += "; 1 node runs another version",
+        more => _ = write!(line.text, "; {more} nodes run another version"),
+    }
+    line
+}
+
+fn line(verdicts: &[Verdict], past: &[&Verdict], overall: &Overall) -> Headline {
     let gravest = verdicts.iter().min_by_key(|verdict| gravity(verdict));
     if let Some(first) = gravest {
         let more = if verdicts.len() > 1 { format!(", and {} more", verdicts.len() - 1) } else { String::new() };
@@ -157,6 +173,16 @@ pub fn headline(verdicts: &[Verdict], past: &[&Verdict], overall: &Overall) -> H
 /// agents; the severe ones first.
 pub fn gravity(verdict: &Verdict) -> (bool, std::cmp::Reverse<super::Severity>, bool, Kind) {
     (!verdict.kind.is_of_network(), std::cmp::Reverse(verdict.severity), !verdict.is_loss(), verdict.kind)
+}
+
+/// Returns the line of an agent that finds no judge. Of its `peers` it loses packets to `losing`.
+pub fn without_judges(losing: usize, peers: usize) -> Headline {
+    let own = match (losing, peers) {
+        (_, 0) => "this node has no peers".to_owned(),
+        (0, _) => format!("this node loses no packets to its {peers} peers"),
+        _ => format!("this node loses packets to {losing} of {peers} peers"),
+    };
+    Headline { state: State::Unknown, text: format!("no judge answers; {own}") }
 }
 
 /// Returns the line for a mesh in which a judge sees losses and others see other ones.
@@ -305,6 +331,7 @@ fn unknown(matrix: &Matrix) -> Overall {
         losses: None,
         unknown: unknown().count() + unnamed,
         first_unknown: first.map(str::to_owned),
+        other_version: matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::OtherVersion).count(),
         rows_not_kept: matrix.not_kept().rows,
         links_not_kept: matrix.not_kept().all_cells(),
         is_unmeasured: !measured.contains(&true),

@@ -54,6 +54,7 @@ pub use describe::suspect;
 pub use evidence::Evidence;
 pub use headline::{
     EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, WorstLink, gravity, headline, unconfirmed,
+    without_judges,
 };
 pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
 pub use rewritten::StrangersSeen;
@@ -217,7 +218,8 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
             verdict.id = id(verdict);
         }
     }
-    let missing = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Missing).count();
+    let lacks = |node: &u16| matches!(matrix.get(*node).presence, Presence::Missing | Presence::OtherVersion);
+    let missing = matrix.numbers().filter(lacks).count();
     let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_of_network());
     let is_partial = missing > 0 && missing * 2 >= matrix.node_count() && !is_explained;
     Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }

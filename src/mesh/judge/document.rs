@@ -28,13 +28,12 @@ const SUBJECT_BYTES_MAX: usize = 128;
 const COUNT_MAX: usize = 1 << 24;
 
 /// What a judgement says beside its verdicts.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Overview {
     /// Nodes whose report is missing or incomplete.
     #[serde(deserialize_with = "at_most::<_, MESH_REPORTS_MAX, _>")]
     pub missing: Vec<Missing>,
-    /// Number of further ones. Judges of the first version list all that they miss.
-    #[serde(default)]
+    /// Number of further ones.
     pub missing_not_listed: usize,
     /// Number of further nodes, which were not asked.
     pub not_gathered: usize,
@@ -106,8 +105,8 @@ impl Held {
     /// Whether the judge sees the mesh: it has asked all nodes, and has the reports of more than
     /// half of them. What it does not find may be there if not.
     pub fn sees_mesh(&self) -> bool {
-        let Overview { missing, missing_not_listed, not_gathered, .. } = &self.overview;
-        let missing = missing.len().saturating_add(*missing_not_listed);
+        let Overview { missing, missing_not_listed, not_gathered, overall, .. } = &self.overview;
+        let missing = missing.len().saturating_add(*missing_not_listed).saturating_add(overall.other_version);
         *not_gathered == 0 && missing.saturating_mul(2) < self.nodes.max(1)
     }
 
@@ -128,7 +127,7 @@ impl Held {
             self.verdicts.truncate(self.verdicts.len() / 2);
             text = json(&self);
         }
-        fields(&text)
+        text_of_fields(&text)
     }
 }
 
@@ -138,8 +137,13 @@ pub fn head(judge: &JudgeAnswer) -> Vec<u8> {
     format!("{{\"judge\":{},", json(judge)).into_bytes()
 }
 
-/// Returns the fields of an object that stand behind others: its text without its brace, in a line.
-fn fields(object: &str) -> Arc<[u8]> {
+/// Returns the fields of a value as they follow others in an object.
+pub fn fields(value: &impl Serialize) -> Arc<[u8]> {
+    text_of_fields(&json(value))
+}
+
+/// Returns the text of an object without its brace, in a line.
+fn text_of_fields(object: &str) -> Arc<[u8]> {
     [object.get(1..).unwrap_or("}").as_bytes(), b"\n"].concat().into()
 }
 
@@ -169,7 +173,7 @@ impl<'a> Fields<'a> {
 impl Fields<'_> {
     /// Returns these fields as they follow others in an object.
     pub fn text(&self) -> Arc<[u8]> {
-        fields(&json(self))
+        fields(self)
     }
 }
 
@@ -180,7 +184,7 @@ pub fn history(verdicts: &[Verdict]) -> Arc<[u8]> {
         #[serde(serialize_with = "wording::worded")]
         verdicts: &'a [Verdict],
     }
-    fields(&json(&Past { verdicts }))
+    fields(&Past { verdicts })
 }
 
 /// Reads the document of the agent on `node`. None if it does not judge, or if the document is not
@@ -228,8 +232,10 @@ fn is_valid(held: &Held) -> bool {
         leaving_not_listed,
         unsent: UnsentProbes { unsent, unsent_not_listed },
     } = overview;
-    let counts = [*nodes, *missing_not_listed, *not_gathered, *leaving_not_listed, *unsent_not_listed, overall.unknown];
-    counts.iter().all(|count| *count <= COUNT_MAX)
+    let Overall { unknown, other_version, .. } = overall;
+    let lists = [*missing_not_listed, *leaving_not_listed, *unsent_not_listed];
+    let counts = [*nodes, *not_gathered, *unknown, *other_version].into_iter().chain(lists);
+    counts.max().is_none_or(|most| most <= COUNT_MAX)
         && overall.is_bounded()
         && missing.iter().all(|missing| is_name(&missing.node) && missing.error.len() <= Missing::ERROR_BYTES_MAX)
         && starved.iter().chain(leaving).all(|name| is_name(name))
@@ -274,17 +280,7 @@ pub mod tests {
     }
 
     pub fn held(verdicts: Vec<Verdict>) -> Held {
-        let overview = Overview {
-            missing: Vec::new(),
-            missing_not_listed: 0,
-            not_gathered: 0,
-            overall: Overall::default(),
-            unsent: UnsentProbes::default(),
-            starved: Vec::new(),
-            leaving: Vec::new(),
-            leaving_not_listed: 0,
-        };
-        Held { now_unix_seconds: 2_000, nodes: 3, overview, verdicts }
+        Held { now_unix_seconds: 2_000, nodes: 3, overview: Overview::default(), verdicts }
     }
 
     pub const JUDGE: JudgeAnswer =
@@ -426,7 +422,7 @@ pub mod tests {
         ];
         for (what, documents) in of_two {
             let is_read = documents.map(|held| {
-                let text = [head(&JUDGE), fields(&json(&held)).to_vec()].concat();
+                let text = [head(&JUDGE), fields(&held).to_vec()].concat();
                 read("n", &text, 7_010).is_some()
             });
             assert_eq!(is_read, [true, false], "{what}");

@@ -32,20 +32,22 @@ mod suspects;
 mod table;
 mod times;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
 use self::check::Check;
 use self::document::{Held, Said};
-use self::nodes::{NodesBody, Relay};
+use self::nodes::{Nodes, NodesBody, relay};
 use self::role::{Change, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
+use super::collect::{Collected, collect};
+use super::domains::DomainsFile;
+use super::queue::Silent;
 use super::times::Times;
-use super::verdicts::{Judged as Found, Verdict};
+use super::turns::Turns;
+use super::verdicts::{self, Judged as Found, Verdict};
 use crate::exposition::{Judged, View};
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
@@ -53,26 +55,23 @@ use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::clock;
 use crate::units::Nanos;
 
-pub use document::{Fields, Overview, PATH};
-pub use nodes::{Nodes, PATH as NODES_PATH};
+pub use document::{Fields, Overview, PATH, fields};
+pub use nodes::PATH as NODES_PATH;
 pub use role::JUDGES;
 pub use times::JudgeTimes;
 
 /// The result of a collection that was judged.
 #[derive(Debug)]
-pub struct Round {
+struct Round {
     /// What it says beside the verdicts.
-    pub overview: Overview,
-    /// The verdicts.
-    pub found: Found,
+    overview: Overview,
+    /// The verdicts of this round.
+    found: Found,
     /// Number of nodes that were judged.
-    pub nodes: usize,
-    /// Figures of each node. `None` if they are not kept.
-    pub figures: Option<Nodes>,
+    nodes: usize,
+    /// Figures of each node.
+    figures: Nodes,
 }
-
-/// A collection and its judgement, which run when they are awaited.
-pub type Rounds = dyn Fn() -> Pin<Box<dyn Future<Output = Round>>>;
 
 /// What the judges agree on, for readers.
 #[derive(Debug)]
@@ -119,13 +118,18 @@ pub struct Judges {
     /// Port of members whose port discovery does not give.
     port: u16,
     times: JudgeTimes,
+    /// The times of a collection.
+    collection: Times,
+    /// The operator's failure domains.
+    domains: Option<DomainsFile>,
     /// The text of this agent's document, if it is a judge and has judged.
     own: Mutex<Option<Arc<[u8]>>>,
     /// What has just ended, if this agent is a judge.
     past: Mutex<Vec<Verdict>>,
     /// Figures of each node, and when they were taken, if this agent is a judge.
     nodes: Mutex<Option<(Nanos, Arc<Nodes>)>>,
-    relay: Relay,
+    /// Readers of another judge's figures.
+    turns: Turns,
     kept: Mutex<Option<Kept>>,
     /// One reader asks at a time, and the others take its answer. The names are those of the judges
     /// that answered last.
@@ -136,11 +140,16 @@ pub struct Judges {
 impl Judges {
     /// Makes the judges as an agent sees them that has just started. `port` is that of members
     /// whose port discovery does not give.
-    pub fn new(view: Arc<View>, port: u16, times: JudgeTimes) -> Self {
+    pub fn new(
+        view: Arc<View>,
+        port: u16,
+        (times, collection): (JudgeTimes, Times),
+        domains: Option<DomainsFile>,
+    ) -> Self {
         let (own, kept, known) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
-        let (nodes, relay) = (Mutex::new(None), Relay::new());
-        let past = Mutex::new(Vec::new());
-        Self { view, port, times, own, past, nodes, relay, kept, asking: Semaphore::const_new(1), known }
+        let (nodes, past, turns) = (Mutex::new(None), Mutex::new(Vec::new()), Turns::new(relay::WAITERS_MAX));
+        let asking = Semaphore::const_new(1);
+        Self { view, port, times, collection, domains, own, past, nodes, turns, kept, asking, known }
     }
 
     /// Returns this agent's document, its head and what all readers share. None if it is not a
@@ -149,12 +158,6 @@ impl Judges {
         let held = lock(&self.own).clone()?;
         let judge = self.view.judging.answer(clock::monotonic());
         judge.judges.then(|| (document::head(&judge), held))
-    }
-
-    /// Returns what has ended in the last ten minutes, as this agent judged. Empty if it is no
-    /// judge.
-    pub fn just_ended(&self) -> Vec<Verdict> {
-        lock(&self.past).clone()
     }
 
     /// Returns the document of all nodes. `None` if this agent is not a judge, or has not judged
@@ -166,13 +169,13 @@ impl Judges {
     }
 
     /// Answers with the document of the best-ranked judge.
-    pub async fn relay_nodes(&self, times: Times) -> Reply {
+    pub async fn relay_nodes(&self) -> Reply {
         let (agreed, roster) = (self.agreed().await, self.roster());
         let judges = agreed.iter().flat_map(|agreed| &agreed.judges);
         let others = roster.ranks().others();
         let judges: Vec<&Ranked> =
             judges.filter_map(|(node, _)| others.iter().find(|member| member.node == *node)).collect();
-        self.relay.reply(&judges, self.port, times).await
+        relay::reply(&self.turns, &judges, self.port, self.collection).await
     }
 
     fn own(&self) -> Option<Said> {
@@ -231,10 +234,10 @@ impl Judges {
 
     /// Judges as long as it is this agent's turn, and keeps what the judges hold if it is one of
     /// the next.
-    pub async fn run(self: Arc<Self>, rounds: Box<Rounds>) {
+    pub async fn run(self: Arc<Self>) {
         let times = self.times;
         let (mut role, mut term) = (Role::new(times), None);
-        let mut table = Table::default();
+        let (mut table, mut silent) = (Table::default(), Silent::default());
         let mut next_check = clock::monotonic().plus(times.check.into());
         let mut next_copy = clock::monotonic().plus(times.copy.into());
         let mut check = Check::default();
@@ -276,8 +279,8 @@ impl Judges {
                 && let begun = clock::monotonic()
                 && term.next_round <= begun
             {
-                let round = check.beside(rounds()).await;
-                // In a box of its own, so that agents that never judge have none.
+                // Each in a box of its own, so that agents that never judge have none.
+                let round = check.beside(Box::pin(self.round(&mut silent))).await;
                 check.beside(Box::pin(self.judged(term, &mut table, round))).await;
                 term.next_round = begun.plus(times.round.into());
             }
@@ -287,10 +290,11 @@ impl Judges {
     /// Begins to ask better-ranked members whether they judge.
     fn look(&self, role: Role) -> Check<'_> {
         let roster = self.roster();
+        let is_small = roster.ranks().others().len() < JUDGES;
         match roster.ranks().better().map(<[Ranked]>::len) {
             Some(better) if better >= JUDGES => Check::Asks(Box::pin(self.ask(role, roster))),
             // Fewer are not enough, whatever they answer.
-            better => Check::Done(Seen { better, ..Seen::default() }),
+            better => Check::Done(Seen { better, is_small, ..Seen::default() }),
         }
     }
 
@@ -326,11 +330,25 @@ impl Judges {
         table.copy(&quorum::agreed(&said), said.len() == JUDGES, clock::realtime().as_secs());
     }
 
+    /// Collects the reports of all members, and judges them.
+    async fn round(&self, silent: &mut Silent) -> Round {
+        let Collected { mut matrix, missing, missing_not_listed, further } =
+            collect(Arc::clone(&self.view), self.port, self.collection, silent).await;
+        if let Some(domains) = &self.domains {
+            matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
+        }
+        // What has ended in the last ten minutes.
+        let past = lock(&self.past).clone();
+        let judgement = verdicts::judge_in_slices(&matrix, &past).await;
+        let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
+        Round { overview, found, nodes: matrix.node_count(), figures: Nodes::of(&matrix).await }
+    }
+
     /// Takes a judgement, compares it with those of the other judges, and publishes it.
     async fn judged(&self, term: &mut Term, table: &mut Table, round: Round) {
         let others = self.others(JUDGES - 1).await;
         let Round { overview, found, nodes, figures } = round;
-        *lock(&self.nodes) = figures.map(|figures| (clock::monotonic(), Arc::new(figures)));
+        *lock(&self.nodes) = Some((clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         term.take(table, found, (self.own(), &others), now, now_unix_seconds);
         *lock(&self.past) = table.just_ended(now_unix_seconds);

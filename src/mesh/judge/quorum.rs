@@ -224,6 +224,7 @@ fn overall(said: &[Said], needed: usize) -> Overall {
         losses: losses(false).or_else(|| losses(true)),
         unknown: middle(all().map(|it| it.unknown)),
         first_unknown: shared(&first_unknown, needed).first().map(|name| (*name).clone()),
+        other_version: middle(all().map(|it| it.other_version)),
         rows_not_kept: middle(all().map(|it| it.rows_not_kept)),
         links_not_kept: middle(all().map(|it| it.links_not_kept)),
         is_unmeasured: all().filter(|it| it.is_unmeasured).count() >= needed,

@@ -9,6 +9,8 @@
 //! what the better-ranked members answer. If lists or answers differ for a while, there are more
 //! than three judges for as long, never fewer.
 //!
+//! All members of a mesh of up to three judge, from their first check on: no other replaces them.
+//!
 //! The traps:
 //! - A listed member may be dead, of another version, or behind a partition. So what counts is that
 //!   it answers as a judge, not its rank.
@@ -16,6 +18,8 @@
 //!   member that is better-ranked.
 //! - A judge that ends as soon as a better one begins leaves a gap, because the better one has not
 //!   judged yet.
+
+use std::time::Duration;
 
 use super::times::JudgeTimes;
 use crate::units::Nanos;
@@ -31,12 +35,14 @@ pub const ROUNDS_PROVEN: u32 = 2;
 /// What a check has found. The default is a node without a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
-    /// Number of better-ranked members. None if our own node has no rank, or is alone.
+    /// Number of better-ranked members. None if our own node has no rank.
     pub better: Option<usize>,
     /// How many of them answered as judges of our protocol. It is enough to find [`JUDGES`].
     pub judges: usize,
     /// How many of these have judged at least [`ROUNDS_PROVEN`] times.
     pub proven: usize,
+    /// Whether there are no more than [`JUDGES`] members. All of them judge.
+    pub is_small: bool,
 }
 
 /// A change of the role, which [`Role::checked`] returns once.
@@ -82,7 +88,8 @@ impl Role {
         }
         let since = *self.lacking_since.get_or_insert(now);
         let steps = u32::try_from(better).unwrap_or(u32::MAX);
-        let wait = self.times.lacking + self.times.step.saturating_mul(steps);
+        let wait =
+            if seen.is_small { Duration::ZERO } else { self.times.lacking + self.times.step.saturating_mul(steps) };
         let begins = !self.judges && now.since(since) >= wait.into();
         self.judges |= begins;
         begins.then_some(Change::Begins)

@@ -89,7 +89,7 @@ impl World {
         let better: Vec<&Agent> =
             (0..agent).filter(|better| self.said(agent, *better).is_some()).map(|it| &self.agents[it]).collect();
         let proven = better.iter().filter(|better| better.rounds >= ROUNDS_PROVEN).count();
-        let seen = Seen { better: Some(agent), judges: better.len(), proven };
+        let seen = Seen { better: Some(agent), judges: better.len(), proven, is_small: false };
         let now = at(self.now);
         let checked = &mut self.agents[agent];
         match checked.role.checked(seen, now) {

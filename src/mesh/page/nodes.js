@@ -1,5 +1,5 @@
 // Tables: the worst links and all nodes, of the judge's last round, and the agents' own state, of
-// a collection.
+// their reports.
 
 // Rows of a table that are drawn. A search finds the others.
 const ROWS_MAX = 200;
@@ -47,7 +47,7 @@ const lost = (of) => {
   const { lost, probes, network, protocol } = of, how = (lost && protocol !== 'icmp' ? ' ' + protocol.toUpperCase() : '') + (network === 'node' ? ' nodes' : '');
   return make('span', { className: share(of) >= 0.02 ? 'flag' : '', title: `${lost} of ${probes} probes, ${layerName(layerOf(of))}` }, percent(share(of)) + how);
 };
-const REPORTS = { broken: 'report broke off', missing: 'no report', listed: 'not asked' };
+const REPORTS = { broken: 'report broke off', missing: 'no report', listed: 'not asked', other_version: 'another version' };
 const stateOf = ({ standing, report }) => [standing === 'sound' ? '' : standing, REPORTS[report] ?? ''].filter(Boolean).join(', ');
 
 const NODES = [

@@ -26,7 +26,7 @@ const mesh = {
   rows: new Map(),
   // Maps a name to { name, zone }.
   nodes: new Map(),
-  // Maps a name to 'starved' or 'leaving', as the end of the document lists them.
+  // Maps a name to 'starved' or 'leaving', as the judges list them.
   standings: new Map(),
   // Maps a name to the reason why its report did not arrive.
   missing: new Map(),
@@ -91,7 +91,7 @@ const layerName = (layer) => {
 
 // Share of the probes that were answered or lost: those in flight are not lost yet.
 const loss = ({ lost, received }) => lost / (lost + received);
-// The state comes from one source, the standing from the document.
+// The state comes from one source, the standing from the judges.
 const leaves = ({ node, state }) => (state !== 'ready' && state !== 'unready') || mesh.standings.get(node) === 'leaving';
 const measured = (peer) => peer.recent.lost + peer.recent.received > 0 && !leaves(peer);
 // One network, or both side by side.
@@ -137,8 +137,7 @@ function readMesh(text) {
   const at = lines.findIndex((line) => line.startsWith('],')), reports = count(Math.max(0, at < 0 ? lines.length - 1 : at), 'report');
   if (first !== '{"rows":[' || at < 0 || lines.length !== at + 2 || lines[at + 1]) throw new Error(`the answer broke off after ${reports}`);
   const end = JSON.parse('{"rows":[' + lines[at]);
-  const { missing, starved, leaving, not_gathered: left } = end;
-  if (![missing, starved, leaving].every(Array.isArray) || !(left >= 0)) throw new Error(`the answer cannot be read after ${reports}`);
+  if (!Array.isArray(end.missing)) throw new Error(`the answer cannot be read after ${reports}`);
   for (const line of lines.slice(0, at)) {
     try {
       const row = JSON.parse(line.replace(/^,/, ''));
@@ -149,19 +148,18 @@ function readMesh(text) {
       unread.push({ node: line.match(/"node":"([^"\\]*)"/)?.[1] ?? 'an agent', error: 'its report cannot be read' });
     }
   }
-  return { rows, unread, end };
+  return { rows, missing: [...end.missing, ...unread] };
 }
 
 // A complete collection replaces all data: sources that are not in it are no longer shown.
-function settle({ rows, unread, end }) {
+function settle({ rows, missing, left }) {
   for (const known of [mesh.rows, mesh.nodes, mesh.missing, mesh.layers]) known.clear();
   rows.forEach(addRow);
-  mesh.standings = new Map(['starved', 'leaving'].flatMap((is) => end[is].map((name) => [name, is])));
-  for (const { node: name, error } of [...end.missing, ...unread]) {
+  for (const { node: name, error } of missing) {
     node(name);
     mesh.missing.set(name, error);
   }
-  Object.assign(mesh, { notCollected: end.not_gathered, at: now() });
+  Object.assign(mesh, { notCollected: left, at: now() });
 }
 
 async function ask(path) {
@@ -174,9 +172,10 @@ async function ask(path) {
 // The verdicts are those of the judges. They come first, because they are small.
 async function askJudges() {
   const said = await (await ask('verdicts')).json();
-  const { verdicts, judges, missing, headline: text, state, nodes } = said;
-  if (![verdicts, judges, missing].every(Array.isArray) || !text || !state || !(nodes >= 0)) throw new Error('the verdicts cannot be read');
+  const { verdicts, judges, missing, starved, leaving, headline: text, state, nodes, not_gathered: left } = said;
+  if (![verdicts, judges, missing, starved, leaving].every(Array.isArray) || !text || !state || !(nodes >= 0) || !(left >= 0)) throw new Error('the verdicts cannot be read');
   mesh.said = { ...said, at: now() - said.age_seconds };
+  mesh.standings = new Map(Object.entries({ starved, leaving }).flatMap(([is, names]) => names.map((name) => [name, is])));
   showVerdicts();
 }
 const isLarge = () => mesh.said?.nodes > COLLECTED_MAX;
@@ -260,11 +259,11 @@ function showVerdicts() {
   if (left) unknown.push(`${count(left, 'agent')} not collected`);
   // The headline is about the reports that were judged. The missing ones are listed apart.
   const line = $('headline'), isWhole = state !== 'well' || !unknown.length;
-  line.className = state !== 'well' ? 'bad' : isWhole && /^all well/.test(said.headline) ? 'well' : '';
+  line.className = state === 'unknown' ? '' : state !== 'well' ? 'bad' : isWhole && /^all well/.test(said.headline) ? 'well' : '';
   line.textContent = isWhole ? said.headline : `Nothing stands out, but ${unknown.join(' and ')}`;
   document.title = `${verdicts.length ? `(${verdicts.length}) ` : ''}Mesh - KubeCanary`;
-  const by = judges.length ? judges.map(({ node: name }) => name).join(', ') : 'this agent alone: no judge answers';
-  const facts = [`${count(nodes, 'node')} judged by ${by}`, ...(isWhole ? unknown : [])];
+  const by = judges.map(({ node: name }) => name).join(', ');
+  const facts = [by ? `${count(nodes, 'node')} judged by ${by}` : 'Nobody judges', ...(isWhole ? unknown : [])];
   if (mesh.at) facts.push(...ofReports());
   put('summary', facts.join('; '));
   list(verdicts);

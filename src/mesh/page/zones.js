@@ -1,8 +1,14 @@
 // The matrix of zones, by the figures of a judge, and the nodes of one of its cells, whose agents
 // are asked.
 
-// Nodes of a zone that are drawn.
+// Nodes of a zone that are drawn, and reports that are asked for at a time.
 const PART_MAX = 100;
+// Characters of such a request.
+const PATH_MAX = 6000;
+// Reports of a matrix of all nodes.
+const REPORTS_MAX = 300;
+// Requests for a part that the agent puts off.
+const TRIES_MAX = 40;
 
 // The pair of zones whose nodes are shown, as in the subject of a verdict.
 const pairShown = () => (isLarge() ? shown.pair : '');
@@ -11,9 +17,42 @@ const isCollected = () => mesh.at && mesh.part.pair === pairShown();
 const worstOf = (zone, way) => mesh.all.rows.filter((row) => row.zone === zone)
   .sort((a, b) => share(b[way]) - share(a[way])).map((row) => row.node);
 
+// The nodes of the mesh: those that a judge lists, or else this agent and those that it probes.
+async function nodeNames() {
+  if (mesh.all.rows.length) return mesh.all.rows.map((row) => row.node);
+  const { source, peers } = await (await ask('peers')).json();
+  return [...new Set([source, ...peers].map((of) => of.node))];
+}
+
+// Asks again when the agent permits it.
+async function askPatiently(path) {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await ask(path);
+    } catch (error) {
+      if (!error.after || tries === TRIES_MAX) throw error;
+      await new Promise((done) => setTimeout(done, error.after * 1e3));
+    }
+  }
+}
+
+// The reports of these nodes. So many are asked for at a time as one request has room for.
+async function reportsOf(names) {
+  const rows = [], missing = [];
+  for (let at = 0; at < names.length;) {
+    let path = 'mesh/' + encodeURIComponent(names[at]), room = PART_MAX;
+    while (++at < names.length && --room && path.length < PATH_MAX) path += ',' + encodeURIComponent(names[at]);
+    const read = readMesh(await (await (rows.length ? askPatiently : ask)(path)).text());
+    rows.push(...read.rows);
+    missing.push(...read.missing);
+  }
+  return { rows, missing };
+}
+
 async function collect() {
-  const pair = pairShown(), [from, to] = pair.split('->'), sources = worstOf(from, 'out'), rows = sources.slice(0, PART_MAX);
-  settle(readMesh(await (await ask('mesh' + (pair && '/' + rows.map(encodeURIComponent)))).text()));
+  const pair = pairShown(), [from, to] = pair.split('->'), sources = pair ? worstOf(from, 'out') : await nodeNames();
+  const rows = sources.slice(0, pair ? PART_MAX : REPORTS_MAX), left = pair ? 0 : sources.length - rows.length + mesh.said.not_gathered;
+  settle({ ...await reportsOf(rows), left });
   const peers = worstOf(to, 'in').filter((name) => mesh.nodes.has(name)), columns = peers.slice(0, PART_MAX);
   const note = pair && `${pair.replace('->', ' → ')}: ${rows.length} of ${count(sources.length, 'source')}, ${columns.length} of the ${count(peers.length, 'peer')} they probe there; those with most loss.`;
   mesh.part = { pair, rows, columns, note };

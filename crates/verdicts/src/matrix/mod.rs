@@ -178,7 +178,7 @@ impl Matrix {
             return;
         }
         let node = &mut self.nodes[usize::from(number)];
-        (node.row, node.presence, node.is_sought) = (Some(place), Presence::Broken, true);
+        (node.row, node.presence) = (Some(place), Presence::Broken);
         if place == 0 {
             self.members = source.members.unwrap_or_default();
         }
@@ -364,7 +364,7 @@ impl Matrix {
         let fits = self.bytes() + error.len() <= self.bounds.bytes;
         let error = if fits { self.text.add(error).unwrap_or_default() } else { Span::default() };
         let node = &mut self.nodes[usize::from(number)];
-        (node.error, node.is_sought) = (error, true);
+        node.error = error;
         node.presence = if node.row.is_some() { Presence::Broken } else { Presence::Missing };
     }
 
@@ -376,16 +376,12 @@ impl Matrix {
         }
     }
 
-    /// Whether this node is known and its row was not asked for yet. Marks the row as asked for.
-    pub fn seek(&mut self, name: &str) -> bool {
-        let Some(number) = self.numbers.find(name, |number| self.name(number)) else { return false };
-        !std::mem::replace(&mut self.nodes[usize::from(number)].is_sought, true)
-    }
-
-    /// Returns the number of known nodes that are not being removed and were not
-    /// asked for their row.
-    pub fn unsought(&self) -> usize {
-        self.nodes.iter().filter(|node| !node.is_sought && !node.is_leaving()).count()
+    /// Notes that a node's agent is of another version, so that its row cannot be read.
+    pub fn of_other_version(&mut self, node: &str) {
+        self.break_off();
+        if let Some(number) = self.node(node, "", false) {
+            self.nodes[usize::from(number)].presence = Presence::OtherVersion;
+        }
     }
 
     /// Ends the input. A row that has not ended has broken off. The verdicts need this.

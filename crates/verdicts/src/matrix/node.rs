@@ -7,7 +7,7 @@ use kube_canary_region::text::Span;
 
 /// State of a node's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum Presence {
     /// Only other rows name the node.
     #[default]
@@ -18,6 +18,8 @@ pub enum Presence {
     Broken,
     /// The row did not arrive.
     Missing,
+    /// The agent is of another version, whose row cannot be read. That is no fault.
+    OtherVersion,
 }
 
 /// A node that is part of the mesh.
@@ -31,8 +33,6 @@ pub struct Node {
     pub zone: u8,
     /// State of the node's row.
     pub presence: Presence,
-    /// Whether the row arrived or was asked for.
-    pub(super) is_sought: bool,
     /// Whether another node answers at its address. Measurements of it are then no evidence.
     pub is_displaced: bool,
     /// Whether discovery gave the zone.

@@ -9,7 +9,7 @@
 mod body;
 mod names;
 mod pairs;
-mod relay;
+pub mod relay;
 
 use self::names::Names;
 use self::pairs::Pairs;
@@ -20,7 +20,6 @@ use crate::mesh::verdicts::{Evidence, Standing};
 use crate::report::{SendError, weighed_loss};
 
 pub use body::NodesBody;
-pub use relay::Relay;
 
 /// The path at which a judge serves what it keeps of all nodes.
 pub const PATH: &str = "/api/v1/judge/nodes";

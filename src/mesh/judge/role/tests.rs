@@ -57,7 +57,8 @@ impl World {
         let others = (0..self.agents.len()).filter(|i| *i != own && self.agents[*i].is_listed);
         let best: Vec<usize> = others.take(16).collect();
         let place = best.partition_point(|i| *i < own);
-        let mut seen = Seen { better: (place < 16 && !best.is_empty()).then_some(place), ..Seen::default() };
+        let is_small = best.len() < JUDGES;
+        let mut seen = Seen { better: (place < 16).then_some(place), is_small, ..Seen::default() };
         let (asker, mut silent) = (&self.agents[own], 0);
         for other in best[..seen.better.unwrap_or(0)].iter().map(|i| &self.agents[*i]) {
             if asker.role.is_decided(seen.judges, seen.proven) {
@@ -131,13 +132,27 @@ impl World {
 }
 
 #[test]
-fn a_mesh_of_one_has_no_judge_and_small_ones_are_all_judges() {
-    for (count, judges) in [(1, 0), (2, 2), (3, 3), (4, 3), (16, 3)] {
+fn larger_meshes_have_three_judges_after_20_s() {
+    for count in [4, 16] {
         let mut world = World::of(count);
         world.run(19);
         assert_eq!(world.fewest_and_most(), (0, 0), "too early");
         world.run(100);
-        assert_eq!((world.judging().len(), world.fewest_and_most().1), (judges, judges), "{count}");
+        assert_eq!((world.judging().len(), world.fewest_and_most().1), (3, 3), "{count}");
+    }
+}
+
+#[test]
+fn all_members_of_a_mesh_of_up_to_three_judge_at_once() {
+    for count in 1..=3 {
+        let mut world = World::of(count);
+        world.run(3);
+        assert_eq!(world.judging().len(), count);
+        world.stop([count - 1]);
+        world.run(60);
+        world.start(count - 1);
+        world.run(3);
+        assert_eq!(world.judging().len(), count, "a restarted one too");
     }
 }
 
@@ -250,7 +265,7 @@ fn lists_that_differ_never_make_fewer_judges_than_three() {
 #[test]
 fn one_silent_check_is_no_reason_to_begin_and_one_answer_is_none_to_wait_longer() {
     let mut role = Role::new(JudgeTimes::default());
-    let seen = |judges| Seen { better: Some(3), judges, proven: judges };
+    let seen = |judges| Seen { better: Some(3), judges, proven: judges, is_small: false };
     assert_eq!(role.checked(seen(3), s(0)), None);
     for second in 1..=26 {
         assert_eq!(role.checked(seen(2), s(second)), None);
