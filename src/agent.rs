@@ -35,7 +35,7 @@ use crate::report::Session;
 use crate::statistics::Statistics;
 use crate::sys::lacks::Lack;
 use crate::sys::stop::Stop;
-use crate::sys::{clock, priority, settle};
+use crate::sys::{clock, priority, settle, wall};
 use crate::units::Nanos;
 use crate::{allocator, logging};
 use unsent::UnsentLog;
@@ -102,6 +102,7 @@ fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
 /// [`RunError`], if the agent cannot start.
 pub fn run(settings: &RunSettings) -> Result<(), RunError> {
     logging::start(settings.log_level, settings.log_format);
+    wall::build(|| std::process::abort());
     // tokio makes such a pair for signals, and panics if the kernel refuses it.
     drop(UnixStream::pair().map_err(system("make a socket pair for signals"))?);
     let runtime = tokio::runtime::Builder::new_current_thread()

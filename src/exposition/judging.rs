@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::head::Head;
 use crate::method::Method;
 use crate::report::JudgeAnswer;
+use crate::sys::wall;
 use crate::units::Nanos;
 use crate::verdict::Verdict;
 
@@ -92,6 +93,11 @@ impl Judging {
             [([], *dropped as u64)],
         );
         head.gauges("kube_canary_judged_nodes", "Nodes of the last judgement.", [([], *nodes as u64)]);
+        head.counters(
+            "kube_canary_judgements_failed_total",
+            "Judgements, and readings of reports or of other judges, that ended in a panic and were dropped.",
+            [([], wall::ended())],
+        );
         head.gauges(
             "kube_canary_judgement_age_seconds",
             "Age of the last judgement, in whole seconds; before the first one, the time since the agent became a judge.",
@@ -153,9 +159,11 @@ mod tests {
                  kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff00ff00ff00ff00fe\"}} 1700000000\n\
                  kube_canary_verdict_loss_ratio{{id=\"00ff00ff00ff00ff00ff00ff00ff00ff\"}} 0.25\n\
                  kube_canary_verdict_loss_ratio{{id=\"00ff00ff00ff00ff00ff00ff00ff00fe\"}} 0.25\n\
-                 kube_canary_verdicts_dropped 2\nkube_canary_judged_nodes 7\nkube_canary_judgement_age_seconds 9\n",
+                 kube_canary_verdicts_dropped 2\nkube_canary_judged_nodes 7\n\
+                 kube_canary_judgements_failed_total {}\nkube_canary_judgement_age_seconds 9\n",
                 labels("00ff00ff00ff00ff00ff00ff00ff00ff"),
-                labels("00ff00ff00ff00ff00ff00ff00ff00fe")
+                labels("00ff00ff00ff00ff00ff00ff00ff00fe"),
+                wall::ended()
             )
         );
         let answer = judging.answer(Nanos::from_millis(59_000));

@@ -30,6 +30,11 @@ use crate::peers::name_in_reports;
 use crate::report::compact;
 use crate::report::{Missing, Peer, Source};
 use crate::sys::clock::Stopwatch;
+use crate::sys::wall;
+
+/// In builds for tests, a report of this zone makes a judge panic that reads it.
+#[cfg(feature = "fuzzing")]
+const PANIC_ZONE: &str = "panic-in-reading";
 
 /// The result of a collection, which a judge judges.
 pub struct Collected {
@@ -61,7 +66,10 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, silent: &mut Sile
     let mut openings = Openings::new(&queue, until, times, Some(pause));
     while let Some((target, opened)) = poll_fn(|cx| openings.poll_next(cx)).await {
         let done = match opened {
-            Ok(Opened::Compact(report)) => collection.take(&target, &report),
+            // A report that is left half-read counts as broken off.
+            Ok(Opened::Compact(report)) => {
+                wall::around(|| collection.take(&target, &report)).unwrap_or(Err(RowError::Panicked))
+            }
             // A judge opens no other.
             Ok(Opened::Json(..)) => Err(RowError::OtherVersion),
             Err(error) => Err(error),
@@ -131,6 +139,8 @@ impl Collection {
     fn take(&mut self, target: &Target, report: &[u8]) -> Result<(), RowError> {
         let mut reader = compact::Reader::new(report, self.stopwatch.now_unix_seconds())?;
         check_source(target, &reader.source, |node| self.matrix.knows(node))?;
+        #[cfg(feature = "fuzzing")]
+        assert!(reader.source.zone != PANIC_ZONE, "the report of {} is of zone {PANIC_ZONE}", target.node);
         self.matrix.begin_row(&reader.source, self.stopwatch.seconds());
         let mut name = String::new();
         while let Some((hash, peer)) = reader.next_peer() {

@@ -43,6 +43,9 @@ pub enum RowError {
     /// The collection as a whole took too long.
     #[error("the collection ended after {0:?}")]
     NoTime(Duration),
+    /// Reading it has ended in a panic.
+    #[error("cannot be read, which is a defect; the log of the judge says where")]
+    Panicked,
     /// Discovery does not know the node.
     #[error("no such node in this agent's list")]
     Unknown,

@@ -18,6 +18,7 @@
 //! | [`terminal`] | what standard output can show: colours, and how long a line may be |
 //! | [`table`] | tables for terminals, and the figures in them |
 //! | [`tun`] | a network interface, whose packets a process reads and writes |
+//! | [`wall`] | work that may panic without ending the program |
 
 pub use kube_canary_region as region;
 pub use kube_canary_region::text;
@@ -36,3 +37,4 @@ pub mod stop;
 pub mod table;
 pub mod terminal;
 pub mod tun;
+pub mod wall;

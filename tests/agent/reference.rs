@@ -36,7 +36,7 @@ zero bucket.
 | what | series in text | in protobuf |
 |---|---:|---:|
 | the agent | 104 to 116 | 76 to 88 |
-| a judge: `judged_nodes`, `judgement_age_seconds`, `verdicts_dropped`, and 3 for each of at most 64 verdicts | 3 to 195 | 3 to 195 |
+| a judge: `judged_nodes`, `judgement_age_seconds`, `judgements_failed_total`, `verdicts_dropped`, and 3 for each of at most 64 verdicts | 4 to 196 | 4 to 196 |
 | a pair of zones by ICMP: 3 counters and a histogram | 18 | 4 |
 | a pair of zones by UDP or TCP: 3 counters | 3 | 3 |
 | a link by ICMP with `--link-series full`, the default: 9 counters and a histogram | 24 | 10 |
@@ -76,7 +76,7 @@ const SECTIONS: [(&str, &str); 4] = [
 ];
 
 /// Families that not every scrape has: name, type, labels, help text, and condition.
-const SOMETIMES: [[&str; 5]; 12] = [
+const SOMETIMES: [[&str; 5]; 13] = [
     [
         "kube_canary_allocator_bytes",
         "gauge",
@@ -118,6 +118,13 @@ const SOMETIMES: [[&str; 5]; 12] = [
         "gauge",
         "",
         "Age of the last judgement, in whole seconds; before the first one, the time since the agent became a judge.",
+        "on a judge",
+    ],
+    [
+        "kube_canary_judgements_failed_total",
+        "counter",
+        "",
+        "Judgements, and readings of reports or of other judges, that ended in a panic and were dropped.",
         "on a judge",
     ],
     [

@@ -4,6 +4,7 @@
 use std::io::{BufReader, Write as _};
 use std::iter;
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
+use std::sync::Once;
 use std::time::Duration;
 
 use kube_canary::allocator::finder::unfollowed;
@@ -11,7 +12,7 @@ use kube_canary::discovery::{Ranks, ranks};
 use kube_canary::mesh::JudgeTimes;
 use kube_canary::mesh::verdicts;
 use kube_canary::report::JUDGE_PROTOCOL;
-use kube_canary::sys::clock;
+use kube_canary::sys::{clock, wall};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
 
@@ -139,6 +140,54 @@ fn a_judge_exports_the_verdicts_that_readers_get() {
         answer["judges"] == true && answer["protocol"] == JUDGE_PROTOCOL && answer["rounds"].as_u64() > Some(0),
         "{answer}"
     );
+}
+
+/// A judge of three nodes of which `c` loses, and one, `odd`, has a report of this zone.
+fn judge_with_a_zone(zone: &str) -> Mesh {
+    // A panic of a test ends that test alone.
+    unfollowed(|| BUILT.call_once(|| wall::build(|| ())));
+    let reports = ["a", "b", "c", "odd"].map(|node| {
+        let others = ["a", "b", "c", "odd", "me"].into_iter().filter(|other| *other != node);
+        let lost = |other: &str| if [node, other].contains(&"c") { 25 } else { 0 };
+        let peers: Vec<String> = others.map(|other| peer(other, lost(other))).collect();
+        let of_zone = if node == "odd" { zone } else { "z" };
+        let row = row(node, &peers).replacen("\"zone\":\"z\"", &format!("\"zone\":\"{of_zone}\""), 1);
+        (node.to_owned(), Answer::Text(row), Claims::default())
+    });
+    Mesh::judging(reports.into(), times())
+}
+
+/// Builds the wall once, in all tests of this program.
+static BUILT: Once = Once::new();
+
+fn failed(mesh: &Mesh) -> u64 {
+    let metrics = metrics(mesh);
+    let line = metrics.lines().find_map(|line| line.strip_prefix("kube_canary_judgements_failed_total "));
+    line.and_then(|count| count.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_report_that_a_judge_panics_to_read_is_missing_and_all_others_are_judged() {
+    let mesh = judge_with_a_zone("panic-in-reading");
+    let held = mesh.held();
+    assert_eq!(subjects(&held)[0], "c", "{held}");
+    let missing = &held["overview"]["missing"][0];
+    assert_eq!(missing["node"], "odd");
+    assert!(missing["error"].as_str().is_some_and(|error| error.starts_with("cannot be read, which is a defect")));
+    assert!(failed(&mesh) >= 1);
+}
+
+#[test]
+fn a_judgement_that_panics_ends_alone_and_is_counted() {
+    for zone in ["panic-in-judgement", "panic-in-judgement-of-me"] {
+        let mesh = judge_with_a_zone(zone);
+        let before = failed(&mesh);
+        eventually("two judgements have failed", || failed(&mesh) >= before + 2);
+        let said = read(&mesh, "/api/v1/verdicts");
+        assert!(said["headline"].as_str().is_some_and(|line| line.starts_with("no judge answers; ")), "{said}");
+        assert_eq!(get(mesh.address(), "/api/v1/peers").expect("an answer").status, 200, "it serves on");
+    }
+    assert_eq!(subjects(&judge_with_a_zone("panic-in-judgement-of-another").held())[0], "c");
 }
 
 #[test]

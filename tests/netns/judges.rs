@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube_canary::sys::clock;
 use serde_json::Value;
 
-use crate::common::until::until_within;
+use crate::common::until::{until, until_within};
 use crate::faults::Faults;
 use crate::mesh::{Agent, Mesh, Socket};
 use crate::probing::count;
@@ -56,6 +56,53 @@ fn judges_give_a_losing_link_the_same_id_and_one_that_is_killed_is_replaced() {
     killed.process.signal(libc::SIGKILL);
     killed.process.end();
     three_judges(&agents);
+}
+
+#[test]
+fn a_judgement_that_panics_leaves_probing_and_the_verdicts_of_the_others() {
+    let _alone = alone();
+    let mesh = Mesh::of(&NAMES);
+    let peers = mesh.peers_file(|node| vec![node.ipv4()]);
+    let rule = format!("ip saddr {} icmp type echo-request numgen inc mod 3 < 1 drop", mesh.node("b").ipv4());
+    let _faults = Faults::new(&mesh.node("d").namespace, "eth0", &[], &[rule]);
+    let flags = ["--interval", "100ms", "--listen", &format!("0.0.0.0:{PORT}")];
+    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &flags);
+    let judges = three_judges(&agents);
+    let named = |agent: &Agent<'_>| link(&agent.json("/api/v1/verdicts")).map(|link| link["judges"].clone());
+    let victim = agents[judges[0]].node.name;
+    let odd = (0..agents.len()).find(|place| !judges.contains(place)).expect("two do not judge");
+
+    // In builds for tests, a report of this zone makes that judge panic, and then all of them.
+    for (zone, failing) in [(format!("panic-in-judgement-of-{victim}"), 1), ("panic-in-judgement".to_owned(), 3)] {
+        let mut old = agents.remove(odd);
+        old.process.signal(libc::SIGKILL);
+        old.process.end();
+        let node = mesh.node(NAMES[odd]);
+        agents.insert(odd, Agent::start(node, Socket::Ping, &peers, PORT, &[&flags[..], &["--zone", &zone]].concat()));
+        let fails = |agent: &&Agent<'_>| agent.metrics().value("judgements_failed_total", &[]) >= Some(2.0);
+        until_within(LONG, "the judgements fail, and metrics say so", || {
+            let count = agents.iter().filter(fails).count();
+            if count == failing || failing == 3 && count > 3 { Ok(()) } else { Err(format!("{count} of {failing} fail")) }
+        });
+        let sent =
+            |agent: &Agent<'_>| agent.link(NAMES.into_iter().find(|name| *name != agent.node.name).expect("one")).sent;
+        let before: Vec<f64> = agents.iter().map(sent).collect();
+        until("all agents probe on", || {
+            let go_on = agents.iter().zip(&before).filter(|(agent, before)| sent(agent) > **before + 20.0).count();
+            if go_on == agents.len() { Ok(()) } else { Err(format!("{go_on} probe")) }
+        });
+        if failing == 1 {
+            until_within(LONG, "two judges give their verdict everywhere", || {
+                let said: Vec<Option<Value>> = agents.iter().map(named).collect();
+                let is_two = |judges: &Option<Value>| judges.as_ref().is_some_and(|judges| judges.as_u64() >= Some(2));
+                if said.iter().all(is_two) { Ok(()) } else { Err(format!("{said:?}")) }
+            });
+        }
+    }
+    until_within(LONG, "agents say that no judge answers", || {
+        let said = agents[odd].json("/api/v1/verdicts");
+        if said["judges"] == serde_json::json!([]) { Ok(()) } else { Err(said.to_string()) }
+    });
 }
 
 /// Seconds from one judgement of a judge to the next.

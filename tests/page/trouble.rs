@@ -148,7 +148,7 @@ fn an_answer_that_has_lost_a_part_is_not_well() {
     };
     for document in [
         whole[..end].to_owned(),
-        whole[..end + 20].to_owned(),
+        whole[..end + 8].to_owned(),
         whole.trim_end().to_owned(),
         format!("{whole}],\"missing\":[{{"),
         format!("{whole}{}\n", whole.lines().nth(1).expect("a row")),

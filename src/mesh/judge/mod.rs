@@ -52,7 +52,7 @@ use crate::exposition::{Judged, View};
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
 use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
-use crate::sys::clock;
+use crate::sys::{clock, wall};
 use crate::units::Nanos;
 
 pub use document::{Fields, Overview, PATH, fields};
@@ -199,10 +199,12 @@ impl Judges {
         if let Some(kept) = self.kept() {
             return kept.agreed;
         }
-        let said = quorum::seeing(self.said().await);
-        let now = clock::monotonic();
-        let agreed = (!said.is_empty()).then(|| Arc::new(Agreed::of(now, &said)));
-        *lock(&self.kept) = Some(Kept { at: now, agreed: agreed.clone() });
+        let agreed = wall::within(async {
+            let said = quorum::seeing(self.said().await);
+            (!said.is_empty()).then(|| Arc::new(Agreed::of(clock::monotonic(), &said)))
+        });
+        let agreed = agreed.await.flatten();
+        *lock(&self.kept) = Some(Kept { at: clock::monotonic(), agreed: agreed.clone() });
         agreed
     }
 
@@ -270,8 +272,7 @@ impl Judges {
                 }
                 next_check = role.next_check(seen, now);
                 if term.is_none() && next_copy <= now && seen.better.is_some_and(|better| better < RANKS_FIRST) {
-                    // In a box of its own, as below.
-                    Box::pin(self.copy(&mut table)).await;
+                    wall::within(self.copy(&mut table)).await;
                     next_copy = clock::monotonic().plus(times.copy.into());
                 }
             }
@@ -279,9 +280,12 @@ impl Judges {
                 && let begun = clock::monotonic()
                 && term.next_round <= begun
             {
-                // Each in a box of its own, so that agents that never judge have none.
-                let round = check.beside(Box::pin(self.round(&mut silent))).await;
-                check.beside(Box::pin(self.judged(term, &mut table, round))).await;
+                // A judgement that panics ends here. What was found before stands.
+                let judgement = async {
+                    let round = Box::pin(self.round(&mut silent)).await;
+                    self.judged(term, &mut table, round).await;
+                };
+                check.beside(wall::within(judgement)).await;
                 term.next_round = begun.plus(times.round.into());
             }
         }
@@ -337,6 +341,8 @@ impl Judges {
         if let Some(domains) = &self.domains {
             matrix.set_domains(&domains.current(|level, text| log::log!(level, "{text}")));
         }
+        #[cfg(feature = "fuzzing")]
+        panic_if_asked(&matrix, &self.view.node);
         // What has ended in the last ten minutes.
         let past = lock(&self.past).clone();
         let judgement = verdicts::judge_in_slices(&matrix, &past).await;
@@ -356,6 +362,15 @@ impl Judges {
         *lock(&self.own) = Some(held.text());
         term.judged(table, nodes, now, now_unix_seconds);
         self.view.judging.publish(Some(term.published.clone()));
+    }
+}
+
+/// In builds for tests, panics if a zone of the mesh asks all judges for it, or this one.
+#[cfg(feature = "fuzzing")]
+fn panic_if_asked(matrix: &verdicts::matrix::Matrix, own: &str) {
+    for zone in (0..=u8::MAX).take(matrix.zone_count()) {
+        let asked = matrix.zone_name(zone).strip_prefix("panic-in-judgement");
+        assert!(asked.is_none_or(|of| !of.is_empty() && of.strip_prefix("-of-") != Some(own)), "as a zone asks");
     }
 }
 
