@@ -19,16 +19,21 @@ use crate::http::client::GetError;
 use crate::mesh::JUDGES;
 use crate::mesh::verdicts::{Verdict, wording};
 use crate::report::at_most;
+use crate::sys::clock;
 use crate::sys::console::{self, json_line, printable};
 use crate::sys::terminal::{Terminal, Tint};
 
 const PATH: &str = "/api/v1/history";
+const DAY_SECONDS: u64 = 24 * 3_600;
 
 /// The answer of an agent.
 #[derive(Debug, Deserialize, Serialize)]
 struct History {
     #[serde(deserialize_with = "at_most::<_, JUDGES, _>")]
     judges: Vec<Judge>,
+    /// Since when the judges remember what happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    remembered_since_unix_seconds: Option<u64>,
     #[serde(deserialize_with = "at_most::<_, VERDICTS_MAX, _>", serialize_with = "wording::worded")]
     verdicts: Vec<Verdict>,
 }
@@ -48,7 +53,8 @@ pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Outc
         history = first(&urls, &mut unanswered).await;
     }
     let Some(history) = history else { return Err(DoctorError::Silent(unanswered)) };
-    let text = if json { json_line(&history) } else { history.text(terminal) };
+    let now = clock::realtime().as_secs();
+    let text = if json { json_line(&history) } else { history.text(terminal, now) };
     console::print(text).map_err(system("write to standard output"))?;
     Ok(Outcome::Well)
 }
@@ -76,10 +82,13 @@ async fn of_agent(agent: &AgentUrl) -> Result<History, AskError> {
 
 impl History {
     /// Formats what holds, and then what has ended, the last one first.
-    fn text(&self, terminal: Terminal) -> String {
+    fn text(&self, terminal: Terminal, now_unix_seconds: u64) -> String {
+        // What was wrong before is not known.
+        let short = self.remembered_since_unix_seconds.filter(|since| since + DAY_SECONDS > now_unix_seconds + 60);
+        let of_time = |day: &str| short.map_or_else(|| day.to_owned(), |since| format!("since {}", stamp(since)));
         let mut text = match &self.verdicts[..] {
-            [] => terminal.paint(Tint::Good, "nothing was wrong in the last 24 hours"),
-            all => format!("{} of the last 24 hours", count(all.len(), "verdict")),
+            [] => terminal.paint(Tint::Good, &format!("nothing was wrong {}", of_time("in the last 24 hours"))),
+            all => format!("{} {}", count(all.len(), "verdict"), of_time("of the last 24 hours")),
         };
         let _ = writeln!(text, ", by {}", joined(&self.judges));
         for verdict in &self.verdicts {
@@ -132,7 +141,7 @@ mod tests {
         let judges = r#"[{"node":"a","age_seconds":3.5},{"node":"b","age_seconds":9}]"#;
         let text = format!(r#"{{"judges":{judges},"verdicts":[{}]}}"#, verdicts.join(","));
         let history: History = serde_json::from_str(&text).unwrap();
-        let plain = history.text(Terminal::PLAIN);
+        let plain = history.text(Terminal::PLAIN, 0);
         let expected = "3 verdicts of the last 24 hours, by 2 judges: a, b\n\
             since 2023-11-14 22:13:20 UTC: node n3, pod network\n    loses 9.0 % of the probes from 2 of 3 sources\n\
             2023-11-14 19:26:40 UTC for 10 min: link a->b, pod network\n    \
@@ -140,8 +149,14 @@ mod tests {
             until 2023-11-14 16:40:00 UTC: zone z?, pod network, unconfirmed\n    \
             9.0 % of the probes between zone z? and all others are lost, on 2 of 3 pairs of nodes; elsewhere 0.0 %\n";
         assert_eq!(plain, expected);
-        let nothing = History { judges: Vec::new(), verdicts: Vec::new() };
-        assert_eq!(nothing.text(Terminal::PLAIN), "nothing was wrong in the last 24 hours, by 0 judges: \n");
+        let nothing = |since: Option<u64>| {
+            let nothing = History { judges: Vec::new(), remembered_since_unix_seconds: since, verdicts: Vec::new() };
+            nothing.text(Terminal::PLAIN, 1_700_000_000)
+        };
+        let day = "nothing was wrong in the last 24 hours, by 0 judges: \n";
+        assert_eq!([nothing(None), nothing(Some(1_700_000_000 - 86_400))], [day, day]);
+        let since = "nothing was wrong since 2023-11-14 21:13:20 UTC, by 0 judges: \n";
+        assert_eq!(nothing(Some(1_700_000_000 - 3_600)), since);
     }
 
     #[test]

@@ -1,7 +1,7 @@
-//! Passes on the reports of named nodes to a reader, each on a line of its own: `/api/v1/mesh/NODES`.
+//! Passes on the reports of named nodes to a reader, each on its own line: `/api/v1/mesh/NODES`.
 //!
 //! Reports come from other pods and are not trusted. A report counts under the name that discovery
-//! gives its address, and what it says of nodes that discovery does not know is left out. Its bytes,
+//! gives its address. What it says of nodes that discovery does not know is left out. Its bytes,
 //! objects and time are bounded.
 //!
 //! Memory is bounded by the size of an object, not of a report: it is passed on as it arrives,

@@ -98,6 +98,10 @@ impl Routes for MeshRoutes {
                 Some((head, body)) => Reply::Shared { content_type: JSON, head, body },
                 None => not_a_judge(),
             },
+            judge::KEPT_PATH => match mesh.judges.kept_document() {
+                Some((head, body)) => Reply::Shared { content_type: JSON, head, body },
+                None => Reply::text(404, "this agent keeps nothing of judges\n"),
+            },
             _ if let Some(nodes) = path.strip_prefix("/api/v1/mesh/") => match named(nodes) {
                 Some(nodes) => Reply::Later(Box::pin(Arc::clone(mesh).reports(nodes))),
                 None => Reply::text(404, NO_NODES),
@@ -230,7 +234,7 @@ fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
 /// Returns what an agent says that finds no judge: what its own report shows.
 fn without_judges(view: &View) -> Arc<[u8]> {
     let OwnLosses { peers, losing } = OwnLosses::of(view);
-    Fields::new(&verdicts::without_judges(losing, peers), &Overview::default(), &[]).text()
+    Fields::new(&verdicts::without_judges(losing, peers), &Overview::default(), &[], None).text()
 }
 
 fn tenths(seconds: f64) -> f64 {

@@ -1,5 +1,5 @@
-//! A wall around work on what other pods have sent. A panic in that work ends it, and the agent goes
-//! on probing.
+//! A wall around work on what other pods have sent. A panic in that work ends it, and the agent
+//! probes on.
 //!
 //! Any other panic ends the program: nothing is known of the state that it leaves behind. Neither
 //! does the wall hold what is no panic: memory or a stack that is used up ends the program too.
@@ -18,8 +18,8 @@ thread_local! {
 /// Number of works that have ended in a panic.
 static ENDED: AtomicU64 = AtomicU64::new(0);
 
-/// Makes a panic outside of the wall end the program, by [`std::process::abort`] or whatever `end` is.
-/// One within it is logged, the first time.
+/// Makes a panic outside of the wall call `end`, which ends the program. One within it is logged,
+/// the first time.
 pub fn build(end: fn()) {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -63,18 +63,22 @@ pub fn ended() -> u64 {
 mod tests {
     use super::*;
 
+    fn panics() {
+        panic!("by a report that was not thought of");
+    }
+
     #[tokio::test(flavor = "current_thread")]
     async fn a_panic_ends_the_work_that_it_is_in_and_no_other() {
         let before = ended();
         assert_eq!(within(async { 7 }).await, Some(7));
         let work = async {
             tokio::task::yield_now().await;
-            let none: Option<u8> = None;
-            none.expect("a report that nobody thought of")
+            panics();
+            7
         };
         assert_eq!(within(work).await, None);
         assert!(!WITHIN.get());
-        let nested = within(async { (around(|| Option::<u8>::None.expect("such a report")), WITHIN.get()) });
+        let nested = within(async { (around(panics), WITHIN.get()) });
         assert_eq!(nested.await, Some((None, true)), "the work around it goes on, within the wall");
         assert!(ended() >= before + 2);
     }

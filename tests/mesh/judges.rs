@@ -89,6 +89,8 @@ fn judge_with(verdicts: &[Value]) -> Claims {
     let document = format!(
         "{{\"judge\":{judge},{}",
         &json!({"now_unix_seconds": clock::realtime().as_secs(), "nodes": 4, "verdicts": verdicts,
+        "remembered_since_unix_seconds": clock::realtime().as_secs() - 9_000,
+        "remembered_until_unix_seconds": clock::realtime().as_secs(),
         "overview": {"missing": [], "missing_not_listed": 0, "not_gathered": 0, "overall": {}, "starved": [],
             "leaving": [], "leaving_not_listed": 0}})
         .to_string()[1..]

@@ -82,7 +82,11 @@ fn a_judgement_that_panics_leaves_probing_and_the_verdicts_of_the_others() {
         let fails = |agent: &&Agent<'_>| agent.metrics().value("judgements_failed_total", &[]) >= Some(2.0);
         until_within(LONG, "the judgements fail, and metrics say so", || {
             let count = agents.iter().filter(fails).count();
-            if count == failing || failing == 3 && count > 3 { Ok(()) } else { Err(format!("{count} of {failing} fail")) }
+            if count == failing || failing == 3 && count > 3 {
+                Ok(())
+            } else {
+                Err(format!("{count} of {failing} fail"))
+            }
         });
         let sent =
             |agent: &Agent<'_>| agent.link(NAMES.into_iter().find(|name| *name != agent.node.name).expect("one")).sent;

@@ -11,6 +11,7 @@ use kube_canary::http::path::decoded;
 use kube_canary::http::{Live, Reply, Routes, ServeLimits, Server};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::mesh::page;
+use kube_canary::sys::clock;
 use serde_json::{Value, json};
 
 use crate::leaks::NoLeaks;
@@ -42,6 +43,8 @@ pub struct Shared {
     said: Mutex<Option<Value>>,
     /// The verdicts of the last 24 hours. Without them, no judge keeps any.
     past: Mutex<Option<Vec<Value>>>,
+    /// Since when the judges remember.
+    since: Mutex<u64>,
     /// The figures of all nodes. Without them, no judge has any.
     figures: Mutex<Option<String>>,
     pub collections: AtomicUsize,
@@ -85,6 +88,7 @@ impl Agent {
         let shared = Arc::new(Shared {
             said: Mutex::new(said),
             past: Mutex::new(Some(past.unwrap_or_default())),
+            since: Mutex::new(clock::realtime().as_secs() - 86_400),
             figures: Mutex::new(Some(json!({"rows": [], "worst": []}).to_string())),
             collection: Mutex::new(collection),
             own: Mutex::new(own.unwrap_or_else(|| r#"{"source":{"node":"node-1"},"peers":[]}"#.to_owned())),
@@ -129,6 +133,11 @@ impl Agent {
     /// Sets the verdicts of the last 24 hours.
     pub fn set_past(&self, past: Vec<Value>) {
         *lock(&self.shared.past) = Some(past);
+    }
+
+    /// Sets since when the judges remember what happened.
+    pub fn set_since(&self, unix_seconds: u64) {
+        *lock(&self.shared.since) = unix_seconds;
     }
 
     /// Sets the document of all nodes.
@@ -216,7 +225,9 @@ impl Routes for Answers {
             "/api/v1/verdicts" | "/api/v1/history" | "/api/v1/nodes" => {
                 let answer = match path {
                     "/api/v1/verdicts" => lock(&self.0.said).as_ref().map(Value::to_string),
-                    "/api/v1/history" => lock(&self.0.past).as_ref().map(|it| json!({ "verdicts": it }).to_string()),
+                    "/api/v1/history" => lock(&self.0.past).as_ref().map(|it| {
+                        json!({"remembered_since_unix_seconds": *lock(&self.0.since), "verdicts": it}).to_string()
+                    }),
                     _ => lock(&self.0.figures).clone(),
                 };
                 match answer {

@@ -264,6 +264,32 @@ fn the_last_day_is_a_picture_and_a_moment_of_it_can_be_opened() {
 }
 
 #[test]
+fn the_last_hours_can_be_shown_wider_and_have_times_of_day() {
+    let agent = agent(30);
+    agent.set_since(clock::realtime().as_secs() - 7 * 3_600);
+    let browser = opened(&agent, "?hours=6");
+    let rows =
+        || browser.run("return [...document.querySelectorAll('#past li')].map((row) => row.firstChild.textContent)");
+    assert_eq!(rows(), json!(["Node node-07", "Zone pair zone-a → zone-b"]));
+    let times = browser.text("[...$('hours').children].map((it) => it.textContent).join()");
+    let is_time = |text: &str| text.len() == 5 && text.as_bytes()[2] == b':';
+    assert!(times.split(',').count() == 3 && times.split(',').all(is_time), "{times}");
+    let pressed = "document.querySelector('#spans [aria-pressed=true]').textContent";
+    assert_eq!(browser.text(pressed), "6 h");
+    browser.run("document.querySelector('#spans button').click()");
+    assert_eq!((browser.text(pressed), browser.text("location.search")), ("24 h".into(), String::new()));
+    assert_eq!(rows().as_array().map(Vec::len), Some(3));
+    assert!(browser.text("$('past-note').textContent").starts_with("Remembered since "));
+    drop(browser);
+    // Between two verdicts, and before the judges remember anything.
+    let at = clock::realtime().as_secs() - 9 * 3_600 - 1_800;
+    let browser = opened(&agent, &format!("?at={at}"));
+    assert_eq!(browser.text("$('headline').textContent"), "Nothing is known of that time");
+    assert!(browser.text("$('summary').textContent").contains("; the judges remember since 20"));
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
 fn each_verdict_has_its_runbook_and_a_command_that_no_name_can_change() {
     let mut mesh = Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)));
     let verdict = |kind: &str, subject: &str| {

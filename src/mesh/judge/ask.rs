@@ -29,15 +29,7 @@ pub async fn judges(
     let is_known = |member: &&Ranked| known.contains(&member.node);
     let order: Vec<&Ranked> =
         ranked.iter().filter(is_known).chain(ranked.iter().filter(|member| !is_known(member))).collect();
-    let mut found: Vec<Said> = Vec::new();
-    for some in order.chunks(JUDGES) {
-        let asked: Vec<Asked<'_>> =
-            some.iter().map(|member| Box::pin(ask(member, port, answer)) as Asked<'_>).collect();
-        found.extend(all(asked).await);
-        if found.len() >= wanted {
-            break;
-        }
-    }
+    let mut found = some(&order, port, answer, wanted, (document::PATH, document::read)).await;
     let rank = |said: &Said| ranked.iter().position(|member| member.node == said.node);
     found.sort_by_key(rank);
     found.truncate(wanted);
@@ -45,11 +37,34 @@ pub async fn judges(
     found
 }
 
+/// Asks all `ranked` members what they keep of the judges, or hold as judges.
+pub async fn kept(ranked: &[Ranked], port: u16, answer: Duration) -> Vec<Said> {
+    let order: Vec<&Ranked> = ranked.iter().collect();
+    some(&order, port, answer, usize::MAX, (document::KEPT_PATH, document::read_kept)).await
+}
+
+/// A path, and how an answer to it is read.
+type Form = (&'static str, fn(&str, &[u8], u64) -> Option<Said>);
+
+/// Asks members in their order, three at a time, until `wanted` have answered.
+async fn some(order: &[&Ranked], port: u16, answer: Duration, wanted: usize, form: Form) -> Vec<Said> {
+    let mut found: Vec<Said> = Vec::new();
+    for some in order.chunks(JUDGES) {
+        let asked: Vec<Asked<'_>> =
+            some.iter().map(|member| Box::pin(ask(member, port, answer, form)) as Asked<'_>).collect();
+        found.extend(all(asked).await);
+        if found.len() >= wanted {
+            break;
+        }
+    }
+    found
+}
+
 type Asked<'a> = Pin<Box<dyn Future<Output = Option<Said>> + 'a>>;
 
-async fn ask(member: &Ranked, port: u16, answer: Duration) -> Option<Said> {
-    match client::get(member.server(port), document::PATH, JUDGE_DOCUMENT_BYTES_MAX, answer).await {
-        Ok(body) => document::read(&member.node, &body, clock::realtime().as_secs()),
+async fn ask(member: &Ranked, port: u16, answer: Duration, (path, read): Form) -> Option<Said> {
+    match client::get(member.server(port), path, JUDGE_DOCUMENT_BYTES_MAX, answer).await {
+        Ok(body) => read(&member.node, &body, clock::realtime().as_secs()),
         Err(error) => {
             log::debug!("{} gives no verdicts: {error}", member.node);
             None

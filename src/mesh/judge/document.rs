@@ -12,16 +12,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::table::Table;
 use crate::limits::{
     JUDGE_DOCUMENT_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX, MESH_VERDICTS_MAX, NAME_BYTES_MAX,
 };
 use crate::mesh::verdicts::{
     self, Headline, Judged, Judgement, Overall, State, Unsent, UnsentProbes, Verdict, wording,
 };
-use crate::report::{JudgeAnswer, Missing, Network, at_most};
+use crate::report::{JUDGE_PROTOCOL, JudgeAnswer, Missing, Network, at_most};
 
-/// The path at which an agent serves its document.
+/// The path at which a judge serves its document.
 pub const PATH: &str = "/api/v1/judge/verdicts";
+/// The path at which an agent serves the same that it has copied from judges.
+pub const KEPT_PATH: &str = "/api/v1/judge/kept";
 /// Bytes of the subject of a verdict.
 const SUBJECT_BYTES_MAX: usize = 128;
 /// Largest number of nodes of a count. A mesh has fewer.
@@ -76,6 +79,10 @@ pub struct Held {
     pub now_unix_seconds: u64,
     /// Number of nodes that were judged.
     pub nodes: usize,
+    /// Since when all that happened is known.
+    pub remembered_since_unix_seconds: u64,
+    /// Until when it is.
+    pub remembered_until_unix_seconds: u64,
     /// What the last judgement says beside its verdicts.
     pub overview: Overview,
     /// The verdicts that hold, the gravest first, and then those that have ended.
@@ -102,6 +109,19 @@ pub struct Said {
 }
 
 impl Held {
+    /// Returns what a table holds, with a number of nodes and what is said beside the verdicts.
+    pub fn of(table: &Table, (nodes, overview): (usize, Overview), now_unix_seconds: u64) -> Self {
+        let (remembered_since_unix_seconds, remembered_until_unix_seconds) = table.remembered(now_unix_seconds);
+        Self {
+            now_unix_seconds,
+            nodes,
+            remembered_since_unix_seconds,
+            remembered_until_unix_seconds,
+            overview,
+            verdicts: table.verdicts(),
+        }
+    }
+
     /// Whether the judge sees the mesh: it has asked all nodes, and has the reports of more than
     /// half of them. What it does not find may be there if not.
     pub fn sees_mesh(&self) -> bool {
@@ -155,6 +175,9 @@ pub struct Fields<'a> {
     headline: &'a str,
     /// The state of the mesh.
     state: State,
+    /// Since when the judges remember what happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remembered_since_unix_seconds: Option<u64>,
     /// What is said beside the verdicts.
     #[serde(flatten)]
     overview: &'a Overview,
@@ -165,8 +188,14 @@ pub struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Makes the fields for verdicts that hold.
-    pub fn new(headline: &'a Headline, overview: &'a Overview, verdicts: &'a [Verdict]) -> Self {
-        Self { headline: &headline.text, state: headline.state, overview, verdicts }
+    pub fn new(
+        headline: &'a Headline,
+        overview: &'a Overview,
+        verdicts: &'a [Verdict],
+        remembered_since_unix_seconds: Option<u64>,
+    ) -> Self {
+        let Headline { text, state } = headline;
+        Self { headline: text, state: *state, remembered_since_unix_seconds, overview, verdicts }
     }
 }
 
@@ -177,21 +206,32 @@ impl Fields<'_> {
     }
 }
 
-/// Returns the field of these verdicts as it follows others in an object.
-pub fn history(verdicts: &[Verdict]) -> Arc<[u8]> {
+/// Returns the fields of these verdicts as they follow others in an object.
+pub fn history(verdicts: &[Verdict], remembered_since_unix_seconds: Option<u64>) -> Arc<[u8]> {
     #[derive(Serialize)]
     struct Past<'a> {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        remembered_since_unix_seconds: Option<u64>,
         #[serde(serialize_with = "wording::worded")]
         verdicts: &'a [Verdict],
     }
-    fields(&Past { verdicts })
+    fields(&Past { remembered_since_unix_seconds, verdicts })
 }
 
 /// Reads the document of the agent on `node`. None if it does not judge, or if the document is not
 /// one. `now_unix_seconds` is this agent's clock.
 pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
+    by_own_clock(node, body, now_unix_seconds).filter(|said| said.judge.counts())
+}
+
+/// Does the same with a document of [`KEPT_PATH`], which needs no judge.
+pub fn read_kept(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
+    by_own_clock(node, body, now_unix_seconds).filter(|said| said.judge.protocol == JUDGE_PROTOCOL)
+}
+
+fn by_own_clock(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
     let Document { judge, mut held } = serde_json::from_slice(body).ok()?;
-    if !judge.counts() || !is_valid(&held) {
+    if !is_valid(&held) {
         return None;
     }
     // The age of the document counts as well: its clock was read when it was written.
@@ -210,6 +250,8 @@ pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
         verdict.ended_unix_seconds = ended.map(|end| end.max(verdict.since_unix_seconds.unwrap_or(0)));
         verdict.judges = None;
     }
+    held.remembered_since_unix_seconds = shifted(held.remembered_since_unix_seconds);
+    held.remembered_until_unix_seconds = shifted(held.remembered_until_unix_seconds);
     held.now_unix_seconds = now_unix_seconds;
     Some(Said { node: node.into(), judge, held })
 }
@@ -221,7 +263,7 @@ pub fn whole_seconds(age: f64) -> u64 {
 
 /// Whether a document is one that a judge of this version may write.
 fn is_valid(held: &Held) -> bool {
-    let Held { now_unix_seconds: _, nodes, overview, verdicts } = held;
+    let Held { nodes, overview, verdicts, .. } = held;
     let Overview {
         missing,
         missing_not_listed,
@@ -280,7 +322,15 @@ pub mod tests {
     }
 
     pub fn held(verdicts: Vec<Verdict>) -> Held {
-        Held { now_unix_seconds: 2_000, nodes: 3, overview: Overview::default(), verdicts }
+        let overview = Overview::default();
+        Held {
+            now_unix_seconds: 2_000,
+            nodes: 3,
+            remembered_since_unix_seconds: 500,
+            remembered_until_unix_seconds: 2_000,
+            overview,
+            verdicts,
+        }
     }
 
     pub const JUDGE: JudgeAnswer =

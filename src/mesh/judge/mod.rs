@@ -39,7 +39,7 @@ use tokio::sync::Semaphore;
 use self::check::Check;
 use self::document::{Held, Said};
 use self::nodes::{Nodes, NodesBody, relay};
-use self::role::{Change, RANKS_FIRST, ROUNDS_PROVEN, Role, Seen};
+use self::role::{Change, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
 use super::collect::{Collected, collect};
@@ -55,7 +55,7 @@ use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::{clock, wall};
 use crate::units::Nanos;
 
-pub use document::{Fields, Overview, PATH, fields};
+pub use document::{Fields, KEPT_PATH, Overview, PATH, fields};
 pub use nodes::PATH as NODES_PATH;
 pub use role::JUDGES;
 pub use times::JudgeTimes;
@@ -95,12 +95,13 @@ impl Agreed {
         let overview = quorum::overview(said);
         let headline = quorum::headline(said, &verdicts, &overview);
         let holding = &verdicts[..verdicts.iter().take_while(|verdict| verdict.holds()).count()];
+        let since = quorum::remembered(said).map(|(since, _)| since);
         Self {
             at,
             judges: said.iter().map(|said| (said.node.clone(), said.judge)).collect(),
             nodes: quorum::nodes(said),
-            now: Fields::new(&headline, &overview, holding).text(),
-            history: document::history(&verdicts),
+            now: Fields::new(&headline, &overview, holding, since).text(),
+            history: document::history(&verdicts, since),
         }
     }
 }
@@ -122,8 +123,9 @@ pub struct Judges {
     collection: Times,
     /// The operator's failure domains.
     domains: Option<DomainsFile>,
-    /// The text of this agent's document, if it is a judge and has judged.
-    own: Mutex<Option<Arc<[u8]>>>,
+    /// The text of this agent's document, and when it was written: what it holds if it is a judge
+    /// and has judged, or what it has copied from judges.
+    own: Mutex<Option<(Nanos, Arc<[u8]>)>>,
     /// What has just ended, if this agent is a judge.
     past: Mutex<Vec<Verdict>>,
     /// Figures of each node, and when they were taken, if this agent is a judge.
@@ -155,9 +157,16 @@ impl Judges {
     /// Returns this agent's document, its head and what all readers share. None if it is not a
     /// judge, or has not judged yet.
     pub fn document(&self) -> Option<(Vec<u8>, Arc<[u8]>)> {
-        let held = lock(&self.own).clone()?;
+        let (_, held) = lock(&self.own).clone()?;
         let judge = self.view.judging.answer(clock::monotonic());
-        judge.judges.then(|| (document::head(&judge), held))
+        (judge.judges && judge.rounds > 0).then(|| (document::head(&judge), held))
+    }
+
+    /// Returns what this agent has copied from judges, or holds as one, with its age.
+    pub fn kept_document(&self) -> Option<(Vec<u8>, Arc<[u8]>)> {
+        let (written, held) = lock(&self.own).clone()?;
+        let age_seconds = clock::monotonic().since(written).as_secs_f64();
+        Some((document::head(&JudgeAnswer { age_seconds, ..JudgeAnswer::NO }), held))
     }
 
     /// Returns the document of all nodes. `None` if this agent is not a judge, or has not judged
@@ -262,7 +271,6 @@ impl Judges {
                     }
                     Some(Change::Ends) => {
                         log::info!("{}: no longer judges the mesh", self.view.node);
-                        *lock(&self.own) = None;
                         *lock(&self.nodes) = None;
                         lock(&self.past).clear();
                         self.view.judging.publish(None);
@@ -271,7 +279,7 @@ impl Judges {
                     None => {}
                 }
                 next_check = role.next_check(seen, now);
-                if term.is_none() && next_copy <= now && seen.better.is_some_and(|better| better < RANKS_FIRST) {
+                if term.is_none() && next_copy <= now && seen.better.is_some() {
                     wall::within(self.copy(&mut table)).await;
                     next_copy = clock::monotonic().plus(times.copy.into());
                 }
@@ -331,7 +339,20 @@ impl Judges {
     /// says, or does not say, replaces nothing.
     async fn copy(&self, table: &mut Table) {
         let said = quorum::seeing(self.others(JUDGES).await);
-        table.copy(&quorum::agreed(&said), said.len() == JUDGES, clock::realtime().as_secs());
+        if said.len() > 1 {
+            table.copy_of(&said, said.len() == JUDGES, clock::realtime().as_secs());
+        } else {
+            self.inherit(table).await;
+        }
+        let held = Held::of(table, (quorum::nodes(&said), Overview::default()), clock::realtime().as_secs());
+        *lock(&self.own) = Some((clock::monotonic(), held.text()));
+    }
+
+    /// Copies what other members keep of judges that are gone.
+    async fn inherit(&self, table: &mut Table) {
+        let roster = self.roster();
+        let kept = ask::kept(roster.ranks().others(), self.port, self.times.answer).await;
+        table.copy_of(&kept, false, clock::realtime().as_secs());
     }
 
     /// Collects the reports of all members, and judges them.
@@ -352,14 +373,16 @@ impl Judges {
 
     /// Takes a judgement, compares it with those of the other judges, and publishes it.
     async fn judged(&self, term: &mut Term, table: &mut Table, round: Round) {
+        if term.published.rounds == 0 {
+            self.inherit(table).await;
+        }
         let others = self.others(JUDGES - 1).await;
         let Round { overview, found, nodes, figures } = round;
         *lock(&self.nodes) = Some((clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         term.take(table, found, (self.own(), &others), now, now_unix_seconds);
         *lock(&self.past) = table.just_ended(now_unix_seconds);
-        let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };
-        *lock(&self.own) = Some(held.text());
+        *lock(&self.own) = Some((now, Held::of(table, (nodes, overview), now_unix_seconds).text()));
         term.judged(table, nodes, now, now_unix_seconds);
         self.view.judging.publish(Some(term.published.clone()));
     }
@@ -403,6 +426,9 @@ impl Term {
         table.judged(&found, now_unix_seconds);
         // After the judgement, so that verdicts that others have held for longer begin as there.
         table.take_over(quorum::agreed(others), now_unix_seconds);
+        if let Some((since, until)) = quorum::remembered(others).filter(|_| others.len() > 1) {
+            table.remember(since, until);
+        }
     }
 
     fn judged(&mut self, table: &Table, nodes: usize, now: Nanos, now_unix_seconds: u64) {

@@ -65,6 +65,17 @@ const fn needed(judges: usize) -> usize {
     if judges < 2 { 1 } else { 2 }
 }
 
+/// Returns since when and until when as many of these as must agree remember what happened. `None`
+/// if there are none.
+pub fn remembered(said: &[Said]) -> Option<(u64, u64)> {
+    let mut since: Vec<u64> = said.iter().map(|said| said.held.remembered_since_unix_seconds).collect();
+    let mut until: Vec<u64> = said.iter().map(|said| said.held.remembered_until_unix_seconds).collect();
+    since.sort_unstable();
+    until.sort_unstable_by_key(|until| std::cmp::Reverse(*until));
+    let place = needed(said.len()) - 1;
+    Some((*since.get(place)?, *until.get(place)?))
+}
+
 /// Leaves out the judges that do not see the mesh, if two do. Nothing that they say is held against
 /// them, so it does not count either: it would be free to claim that reports are missing.
 pub fn seeing(mut said: Vec<Said>) -> Vec<Said> {

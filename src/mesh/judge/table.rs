@@ -21,7 +21,8 @@
 
 use std::collections::BTreeMap;
 
-use super::quorum::is_same;
+use super::document::Said;
+use super::quorum::{self, is_same};
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_UNCONFIRMED_PART, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{EXPLAINS_SECONDS, Identity, Judged, Kind, Verdict, identity, is_same_finding};
 use crate::verdict::Figures;
@@ -41,6 +42,8 @@ const AGAIN_SECONDS: u64 = 90;
 const UNSEEN_SECONDS: u64 = 15;
 /// How long an ended verdict is exported.
 const EXPORTED_SECONDS: u64 = 600;
+/// A longer time without a judgement is not remembered. A judge replaces another within less.
+const GAP_SECONDS: u64 = 120;
 /// How long an ended verdict is kept.
 const KEPT_SECONDS: u64 = 24 * 3_600;
 
@@ -52,6 +55,10 @@ pub struct Table {
     dropped: usize,
     /// When the last judgement was made, in Unix seconds.
     judged_unix_seconds: u64,
+    /// Since when all that happened is known, in Unix seconds. `None` if nothing is.
+    remembered_since: Option<u64>,
+    /// When that was last so.
+    remembered_until: u64,
 }
 
 #[derive(Debug)]
@@ -145,7 +152,24 @@ impl Table {
             }
         }
         self.judged_unix_seconds = now_unix_seconds;
+        if self.remembered_until.saturating_add(GAP_SECONDS) < now_unix_seconds {
+            self.remembered_since = None;
+        }
+        self.remember(now_unix_seconds, now_unix_seconds);
         self.forget(now_unix_seconds);
+    }
+
+    /// Takes over since when and until when others remember what happened.
+    pub fn remember(&mut self, since: u64, until: u64) {
+        self.remembered_since = Some(self.remembered_since.map_or(since, |own| own.min(since)));
+        self.remembered_until = self.remembered_until.max(until);
+    }
+
+    /// Returns since when and until when all that happened is known, at most as long as an ended
+    /// verdict is kept.
+    pub fn remembered(&self, now_unix_seconds: u64) -> (u64, u64) {
+        let since = self.remembered_since.unwrap_or(now_unix_seconds);
+        (since.max(now_unix_seconds.saturating_sub(KEPT_SECONDS)), self.remembered_until)
     }
 
     /// Returns when a verdict that no judgement has had before began. Links that lose minute after
@@ -262,6 +286,14 @@ impl Table {
             }
         }
         self.forget(now_unix_seconds);
+    }
+
+    /// Copies what these say, as [`Table::copy`] does, and since when two of them remember.
+    pub fn copy_of(&mut self, said: &[Said], is_all: bool, now_unix_seconds: u64) {
+        self.copy(&quorum::agreed(said), is_all, now_unix_seconds);
+        if let Some((since, until)) = quorum::remembered(said).filter(|_| said.len() > 1) {
+            self.remember(since, until);
+        }
     }
 
     /// Drops ended verdicts that are too old, or too many.

@@ -1,5 +1,6 @@
-//! Six agents on a scripted clock, each on a node of its own. They judge by their real roles,
-//! tables and documents. What a judgement finds is scripted. Nodes are cut off and come back.
+//! Agents on a scripted clock, each on a node of its own. They judge by their real roles,
+//! tables and documents. What a judgement finds is scripted. Nodes are cut off, and agents are
+//! replaced.
 
 use super::document::tests::{held, verdict};
 use super::role::Role;
@@ -10,6 +11,8 @@ use crate::report::{Method, Missing};
 /// Unix time of the first second.
 const BEGIN: u64 = 1_000_000;
 const ROUND: u64 = 15;
+/// Members that may judge. The others do nothing here.
+const RANKED: usize = 16;
 /// For so long after its end the reports show a fault.
 const WINDOW: u64 = 60;
 
@@ -28,12 +31,20 @@ struct Agent {
     role: Role,
     table: Table,
     term: Option<Term>,
-    /// Its document, and when it was written.
+    /// What it holds as a judge or keeps of judges, and when it was written.
     document: Option<(Arc<[u8]>, u64)>,
     rounds: u32,
+    began: u64,
     is_killed: bool,
     /// The protocol by which it finds faults.
     protocol: Option<Method>,
+}
+
+impl Agent {
+    fn new(protocol: Option<Method>) -> Self {
+        let (role, table) = (Role::new(JudgeTimes::default()), Table::default());
+        Self { role, table, term: None, document: None, rounds: 0, began: 0, is_killed: false, protocol }
+    }
 }
 
 struct World {
@@ -53,48 +64,88 @@ fn at(second: u64) -> Nanos {
 
 impl World {
     fn new(cuts: &[Cut], protocols: [Option<Method>; 6]) -> Self {
-        let agent = |protocol| Agent {
-            role: Role::new(JudgeTimes::default()),
-            table: Table::default(),
-            term: None,
-            document: None,
-            rounds: 0,
-            is_killed: false,
-            protocol,
-        };
-        Self { agents: protocols.into_iter().map(agent).collect(), cuts: cuts.to_vec(), now: 0 }
+        Self { agents: protocols.into_iter().map(Agent::new).collect(), cuts: cuts.to_vec(), now: 0 }
+    }
+
+    fn of(count: usize, cuts: &[Cut]) -> Self {
+        Self { agents: (0..count).map(|_| Agent::new(None)).collect(), cuts: cuts.to_vec(), now: 0 }
+    }
+
+    /// Replaces these agents. The new ones run after ten seconds.
+    fn replace(&mut self, agents: &[usize]) {
+        for agent in agents {
+            self.agents[*agent] = Agent { is_killed: true, began: self.now + 10, ..Agent::new(None) };
+        }
     }
 
     fn reaches(&self, a: usize, b: usize) -> bool {
-        let parts = |cut: &Cut| (cut.from..cut.to).contains(&self.now) && cut.side >> a & 1 != cut.side >> b & 1;
+        let side = |cut: &Cut, node: usize| node < 32 && cut.side >> node & 1 == 1;
+        let parts = |cut: &Cut| (cut.from..cut.to).contains(&self.now) && side(cut, a) != side(cut, b);
         !self.cuts.iter().any(parts)
     }
 
     /// What the judge `to` says to the agent `from`.
     fn said(&self, from: usize, to: usize) -> Option<Said> {
         let agent = &self.agents[to];
-        let (text, written) = agent.document.as_ref().filter(|_| !agent.is_killed && self.reaches(from, to))?;
+        let is_judge = agent.term.is_some() && agent.rounds > 0;
+        let (text, written) =
+            agent.document.as_ref().filter(|_| is_judge && !agent.is_killed && self.reaches(from, to))?;
         let age_seconds = (self.now - written) as f64;
         let answer = JudgeAnswer { judges: true, rounds: agent.rounds, age_seconds, ..JudgeAnswer::NO };
         document::read(&name(to), &[&document::head(&answer), &**text].concat(), BEGIN + self.now)
     }
 
+    /// What the agent `to` keeps of judges, or holds as one, as it says to `from`.
+    fn kept(&self, from: usize, to: usize) -> Option<Said> {
+        let agent = &self.agents[to];
+        let (text, written) = agent.document.as_ref().filter(|_| !agent.is_killed && self.reaches(from, to))?;
+        let answer = JudgeAnswer { age_seconds: (self.now - written) as f64, ..JudgeAnswer::NO };
+        document::read_kept(&name(to), &[&document::head(&answer), &**text].concat(), BEGIN + self.now)
+    }
+
     /// What the best-ranked other judges say, at most so many.
     fn others(&self, agent: usize, count: usize) -> Vec<Said> {
-        let others = (0..self.agents.len()).filter(|other| *other != agent);
+        let others = (0..self.agents.len().min(RANKED)).filter(|other| *other != agent);
         others.filter_map(|other| self.said(agent, other)).take(count).collect()
+    }
+
+    /// What all others keep of judges.
+    fn all_kept(&self, agent: usize) -> Vec<Said> {
+        let others = (0..self.agents.len().min(RANKED)).filter(|other| *other != agent);
+        others.filter_map(|other| self.kept(agent, other)).collect()
+    }
+
+    /// Copies what the judges hold, as an agent does that does not judge.
+    fn copy(&mut self, agent: usize) {
+        if self.agents[agent].term.is_some() {
+            return;
+        }
+        let said = quorum::seeing(self.others(agent, JUDGES));
+        let said = if said.len() > 1 { said } else { self.all_kept(agent) };
+        let is_all = said.len() == JUDGES && said[0].judge.judges;
+        let (now_unix_seconds, nodes) = (BEGIN + self.now, self.agents.len());
+        let Agent { table, document, .. } = &mut self.agents[agent];
+        table.copy_of(&said, is_all, now_unix_seconds);
+        *document = Some((Held::of(table, (nodes, Overview::default()), now_unix_seconds).text(), self.now));
+    }
+
+    /// Whether a judge is one to another agent.
+    fn is_heard(&self, from: usize, to: usize) -> bool {
+        let agent = &self.agents[to];
+        let age = agent.document.as_ref().map_or(0, |(_, written)| self.now - written);
+        agent.term.is_some() && agent.rounds > 0 && !agent.is_killed && age <= 60 && self.reaches(from, to)
     }
 
     fn check(&mut self, agent: usize) {
         let better: Vec<&Agent> =
-            (0..agent).filter(|better| self.said(agent, *better).is_some()).map(|it| &self.agents[it]).collect();
+            (0..agent).filter(|better| self.is_heard(agent, *better)).map(|it| &self.agents[it]).collect();
         let proven = better.iter().filter(|better| better.rounds >= ROUNDS_PROVEN).count();
         let seen = Seen { better: Some(agent), judges: better.len(), proven, is_small: false };
         let now = at(self.now);
         let checked = &mut self.agents[agent];
         match checked.role.checked(seen, now) {
             Some(Change::Begins) => checked.term = Some(Term::new(now)),
-            Some(Change::Ends) => (checked.term, checked.document, checked.rounds) = (None, None, 0),
+            Some(Change::Ends) => (checked.term, checked.rounds) = (None, 0),
             None => {}
         }
     }
@@ -125,13 +176,17 @@ impl World {
     fn round(&mut self, agent: usize) {
         let Some(mut term) = self.agents[agent].term.take() else { return };
         let (found, missing) = self.judge(agent);
+        if self.agents[agent].rounds == 0 {
+            let kept = self.all_kept(agent);
+            self.agents[agent].table.copy_of(&kept, false, BEGIN + self.now);
+        }
         let said = (self.said(agent, agent), &self.others(agent, JUDGES - 1)[..]);
         let (now, now_unix_seconds, nodes) = (at(self.now), BEGIN + self.now, self.agents.len());
         let Agent { table, document, rounds, .. } = &mut self.agents[agent];
         term.take(table, found, said, now, now_unix_seconds);
         let Held { overview, .. } = held(Vec::new());
         let overview = Overview { missing, ..overview };
-        let held = Held { now_unix_seconds, nodes, overview, verdicts: table.verdicts() };
+        let held = Held::of(table, (nodes, overview), now_unix_seconds);
         (*document, *rounds) = (Some((held.text(), self.now)), *rounds + 1);
         self.agents[agent].term = Some(term);
     }
@@ -139,13 +194,22 @@ impl World {
     /// Lets the time pass until this second. Each agent judges at a phase of its own.
     fn until(&mut self, end: u64) {
         while self.now < end {
-            for agent in (0..self.agents.len()).filter(|agent| !self.agents[*agent].is_killed).collect::<Vec<_>>() {
+            for agent in 0..self.agents.len().min(RANKED) {
+                let Agent { began, is_killed, .. } = &mut self.agents[agent];
+                *is_killed &= *began == 0 || *began > self.now;
+                if *is_killed {
+                    continue;
+                }
                 let phase = agent as u64 * 4;
                 if self.now % 2 == phase % 2 {
                     self.check(agent);
+                    if self.agents[agent].document.is_none() {
+                        self.copy(agent);
+                    }
                 }
                 if self.now % ROUND == phase % ROUND {
                     self.round(agent);
+                    self.copy(agent);
                 }
                 self.assert_no_suspect(agent);
             }
@@ -159,19 +223,21 @@ impl World {
         assert!(!text.contains("agent_suspect"), "at {} s {agent} says {text}", self.now);
     }
 
-    /// What a reader at each agent gets.
-    fn readers(&self) -> Vec<Vec<Verdict>> {
+    /// The judges that a reader at each agent gets.
+    fn readers(&self) -> Vec<Vec<Said>> {
         let judges = |agent: &usize| {
-            let said = (0..self.agents.len()).filter_map(|judge| self.said(*agent, judge)).take(JUDGES).collect();
-            quorum::agreed(&quorum::seeing(said))
+            let all = (0..self.agents.len().min(RANKED)).filter_map(|judge| self.said(*agent, judge));
+            quorum::seeing(all.take(JUDGES).collect())
         };
-        (0..self.agents.len()).filter(|agent| !self.agents[*agent].is_killed).map(|it| judges(&it)).collect()
+        let agents = 0..self.agents.len().min(RANKED);
+        agents.filter(|agent| !self.agents[*agent].is_killed).map(|it| judges(&it)).collect()
     }
 }
 
 /// The faults that a reader at each agent sees in the past, if none holds.
 fn past(world: &World) -> Vec<Vec<(Kind, String)>> {
-    let of = |verdicts: Vec<Verdict>| {
+    let of = |said: Vec<Said>| {
+        let verdicts = quorum::agreed(&said);
         assert!(!verdicts.iter().any(Verdict::holds), "{verdicts:?}");
         verdicts.into_iter().map(|verdict| (verdict.kind, verdict.subject)).collect()
     };
@@ -241,5 +307,46 @@ fn judge_that_replaces_a_killed_one_is_not_suspect() {
                 assert!(readers.iter().all(|past| *past == readers[0]), "{killed}: {readers:?}");
             }
         }
+    }
+}
+
+#[test]
+fn the_past_survives_a_rollout_and_stays_confirmed() {
+    for (count, at_once) in [(4, 1), (12, 1), (12, 10), (30, 1), (30, 10), (300, 10)] {
+        // The order of the nodes has nothing to do with their ranks.
+        for step in [7, 11, 13] {
+            let mut world = World::of(count, &[node_off(1, 120)]);
+            world.until(900);
+            let order: Vec<usize> = (0..count).map(|place| place * step % count).collect();
+            for batch in order.chunks(at_once) {
+                // What has no rank changes nothing here.
+                if batch.iter().any(|agent| *agent < RANKED) {
+                    world.replace(batch);
+                    world.until(world.now + 20);
+                }
+            }
+            world.until(world.now + 120);
+            for said in world.readers() {
+                let of = format!("{at_once} of {count} at once, in steps of {step}");
+                // Only the node that was cut off saw the others silent.
+                let past = quorum::agreed(&said).into_iter().filter(|verdict| !verdict.unconfirmed);
+                let past: Vec<(Kind, String)> = past.map(|verdict| (verdict.kind, verdict.subject)).collect();
+                assert_eq!(past, [(Kind::Node, "n1".to_owned())], "{of}");
+                let since = quorum::remembered(&said).map(|(since, _)| since);
+                assert!(since.is_some_and(|since| since < BEGIN + 120), "{of}: {since:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_said_of_a_time_without_judges() {
+    let mut world = World::of(6, &[]);
+    world.until(300);
+    world.replace(&[0, 1, 2, 3, 4, 5]);
+    world.until(600);
+    for said in world.readers() {
+        let since = quorum::remembered(&said).map(|(since, _)| since).expect("there are judges");
+        assert!((BEGIN + 310..BEGIN + 420).contains(&since), "{since}");
     }
 }

@@ -19,8 +19,8 @@ pub struct JudgeTimes {
     pub answer: Duration,
     /// Time between two judgements.
     pub round: Duration,
-    /// Time between two copies that ranks 4 to 8 make of what the judges hold. So the past survives
-    /// the end of two judges.
+    /// Least time between two copies that members make of what the judges hold. So the past
+    /// survives the end of all judges.
     pub copy: Duration,
     /// How long what the judges say is reused for readers.
     pub reuse: Duration,
@@ -33,7 +33,7 @@ const AGENT: JudgeTimes = JudgeTimes {
     rare_check: Duration::from_mins(1),
     answer: Duration::from_secs(1),
     round: Duration::from_secs(15),
-    copy: Duration::from_mins(1),
+    copy: Duration::from_secs(15),
     reuse: Duration::from_secs(5),
 };
 

@@ -34,10 +34,10 @@ const mesh = {
   // The nodes that are collected and shown, if they are those of a pair of zones.
   part: { pair: '' },
   // The answers to api/v1/verdicts, api/v1/nodes and api/v1/history, or none yet.
-  said: null, all: { rows: [], worst: [], zone_pairs: [] }, past: null,
+  said: null, all: { rows: [], worst: [], zone_pairs: [] }, past: null, pastSince: 0,
 };
 // What the address of the page holds, so that another reader sees the same.
-const shown = { at: '', verdict: '', search: '', sort: '-Loss in', agents: 'Node', measure: 'loss', layer: '', from: '', to: '', matrix: '', pair: '', internals: '' };
+const shown = { at: '', hours: '', verdict: '', search: '', sort: '-Loss in', agents: 'Node', measure: 'loss', layer: '', from: '', to: '', matrix: '', pair: '', internals: '' };
 const usual = { ...shown };
 const turns = { timer: 0, due: 0, running: false, paused: false, failures: 0 };
 

@@ -1,15 +1,17 @@
 // The verdicts of the last 24 hours as bars, and what held at a moment of them.
 
 const DAY = 86400;
+// Hours that the bars may cover.
+const SPANS = [24, 6, 1];
 // Rows of the picture: one for each cause, those that hold first.
 const CAUSES_MAX = 20;
 
 async function askPast() {
   try {
-    const { verdicts } = await (await ask('history')).json();
+    const { verdicts, remembered_since_unix_seconds: since } = await (await ask('history')).json();
     if (!Array.isArray(verdicts)) throw new Error('the history cannot be read');
-    mesh.past = verdicts;
-    put('past-note', verdicts.length ? '' : 'No verdict.');
+    Object.assign(mesh, { past: verdicts, pastSince: since ?? now() - DAY });
+    put('past-note', verdicts.length ? 'Remembered since ' : 'No verdict since ', timed(clock(mesh.pastSince), mesh.pastSince), '.');
   } catch ({ message }) {
     put('past-note', `Not known: ${message}.`);
   }
@@ -19,6 +21,10 @@ async function askPast() {
 
 // A beginning that is not known is the last moment of which something is known.
 const begin = ({ since_unix_seconds: from, ended_unix_seconds: to }) => from ?? to ?? now();
+
+// The time of day where the reader is, to the minute.
+const clock = (unix) => new Date(unix * 1e3).toTimeString().slice(0, 5);
+const span = () => (SPANS.includes(+shown.hours) ? +shown.hours : DAY / 3600) * 3600;
 
 // The moment that is shown, in Unix seconds; none if it is now.
 function momentShown() {
@@ -35,18 +41,24 @@ function goTo(unix) {
 
 function showPast(then) {
   const held = (mesh.past ?? []).filter((verdict) => begin(verdict) <= then && !(verdict.ended_unix_seconds <= then));
-  const isKnown = mesh.past && now() - then <= DAY;
+  const isKnown = mesh.past && mesh.pastSince <= then && then <= now();
   $('headline').className = held.length ? 'bad' : '';
-  put('headline', !isKnown ? 'Nothing is known of that time' : held.length ? `${count(held.length, 'verdict')} held then` : 'No verdict held then');
-  put('summary', timed(`${ago(then)}, ${utc(then)}`, then));
+  put('headline', !isKnown && !held.length ? 'Nothing is known of that time' : held.length ? `${count(held.length, 'verdict')} held then` : 'No verdict held then');
+  put('summary', timed(`${ago(then)}, ${utc(then)}`, then), ...(mesh.past && !isKnown ? [`; the judges remember since ${utc(mesh.pastSince)}`] : []));
   list(held);
 }
 
 function drawPast() {
-  const end = now(), place = (unix) => limit((unix - end) / DAY + 1, 0, 1) * 100, causes = new Map(), then = momentShown();
+  const end = now(), wide = span(), place = (unix) => limit((unix - end) / wide + 1, 0, 1) * 100, causes = new Map(), then = momentShown();
   for (const verdict of mesh.past ?? []) causes.set(verdict.id, [...(causes.get(verdict.id) ?? []), verdict]);
-  const rows = [...causes.values()];
-  $('hours').hidden = !rows.length;
+  const rows = [...causes.values()].filter((of) => of.some(({ ended_unix_seconds: to }) => (to ?? end) > end - wide));
+  $('hours').hidden = !causes.size;
+  put('hours', ...[1, 0.5, 0].map((part) => make('span', {}, clock(end - part * wide))));
+  put('spans', ...SPANS.map((hours) => make('button', { ariaPressed: hours * 3600 === wide, onclick: () => {
+    keep({ hours: hours === 24 ? '' : String(hours) });
+    drawPast();
+  } }, `${hours} h`)));
+  $('spans').hidden = !causes.size;
   $('past').style.setProperty('--then', then == null ? '-9px' : place(then) + '%');
   put('past', ...rows.slice(0, CAUSES_MAX).map((of) => {
     const [{ kind, subject }] = of, name = `${KINDS[kind] ?? kind} ${subject === '*' ? '' : subject.replace('->', ' → ')}`;
@@ -61,7 +73,7 @@ function drawPast() {
     track.onclick = ({ clientX, detail, target }) => {
       const { left, width } = track.getBoundingClientRect(), bar = of[bars.indexOf(target)];
       // A key has no place, and shows the beginning.
-      goTo(detail || !bar ? end + ((clientX - left) / width - 1) * DAY : begin(bar));
+      goTo(detail || !bar ? end + ((clientX - left) / width - 1) * wide : begin(bar));
     };
     return make('li', {}, make('span', { title: name }, name), track);
   }), ...(rows.length > CAUSES_MAX ? [make('li', {}, `${count(rows.length - CAUSES_MAX, 'further cause')}: kube-canary doctor --history`)] : []));

@@ -47,7 +47,7 @@ fn the_node_of_the_list_counts_again_once_it_answers_and_the_list_says_so() {
     let before = world.log.received().len();
     world.run(Nanos(5 * SECOND.0));
     assert!(world.log.count(slot(0), |event| matches!(event, Event::Received { .. })) >= 4, "{before}");
-    // At another address nobody has answered yet.
+    // From another address no answer has come yet.
     world.wire().names.insert(peer(0), OTHER);
     world.run(Nanos(2 * SECOND.0));
     assert!(world.prober.is_of_other(slot(0)));
