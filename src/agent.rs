@@ -13,16 +13,14 @@ mod unsent;
 use std::io;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
-use crate::exposition::{
-    About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Strangers, Traces, View, Walks,
-};
+use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Strangers, Traces, View, Walks};
 use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
@@ -190,7 +188,7 @@ fn new_view(settings: &RunSettings, about: About) -> View {
         traces: Traces::default(),
         walks: Walks::default(),
         strangers: Strangers::default(),
-        judging: Judging::default(),
+        later: OnceLock::new(),
     }
 }
 

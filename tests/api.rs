@@ -13,7 +13,7 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, App, Build, Health, SeriesSettings, Strangers, Traces, View, Walks,
 };
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
@@ -55,7 +55,7 @@ impl Agent {
             traces: Traces::default(),
             walks: Walks::default(),
             strangers: Strangers::default(),
-            judging: Judging::default(),
+            later: std::sync::OnceLock::new(),
         };
         Self(App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() })
     }

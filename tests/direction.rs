@@ -31,8 +31,6 @@ const STAGES: [(&str, &[&str]); 13] = [
         "exposition",
         &[
             "discovery::kubernetes::traffic",
-            "method",
-            "verdict",
             "peers",
             "prober",
             "statistics",
@@ -59,6 +57,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "report",
             "verdict",
             "sys::files",
+            "sys::wall",
             "units",
             "limits",
             "sys::clock",

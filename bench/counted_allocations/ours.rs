@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, Judging, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_MAX};
@@ -56,7 +56,7 @@ impl Agent {
             about,
             walks: Walks::default(),
             strangers: Strangers::default(),
-            judging: Judging::default(),
+            later: std::sync::OnceLock::new(),
             traces: Traces::default(),
         });
         Self { prober, pacer: Pacer::new().expect("a timer"), view }

@@ -96,14 +96,12 @@ const THROTTLING: [Metric; 2] = [
 ];
 
 #[rustfmt::skip]
-const GAUGES: [Metric; 10] = [
+const GAUGES: [Metric; 9] = [
     ("kube_canary_cpus", "CPUs of the machine that are online.", |it| count(it.agent.cpus? as u64)),
     ("kube_canary_http_workers", "HTTP worker threads.", |it| count(it.agent.http_workers as u64)),
     // Without a list, the age is +Inf: that exceeds the threshold of any alert.
     ("kube_canary_peer_list_age_seconds", "Time since discovery last gave or confirmed the peer list.",
         |it| Some(it.view.health.list_age(it.now).map_or(f64::INFINITY, Nanos::as_secs_f64))),
-    ("kube_canary_judge", "Whether the agent is one of the judges of the mesh: 1 or 0.",
-        |it| count(it.view.judging.is_judge().into())),
     ("process_resident_memory_bytes", "Resident memory, from smaps_rollup.",
         |it| it.readings.resident_bytes.and_then(count)),
     ("process_open_fds", "Open file descriptors.", |it| it.readings.process.open_descriptors.and_then(count)),
@@ -271,8 +269,10 @@ impl AgentMetrics {
         if let Some(footprint) = &readings.memory {
             memory::write(footprint, &mut head);
         }
-        // After the decision which links are shown: verdicts have no part in it.
-        view.judging.write(now, &mut head);
+        // After the decision which links are shown.
+        if let Some(section) = view.later.get() {
+            section.write(now, &mut head);
+        }
         (Arc::clone(&encoded.bytes), encoded.shown)
     }
 
@@ -345,7 +345,7 @@ mod tests {
 
     use super::*;
     use crate::allocator;
-    use crate::exposition::{About, App, Health, Judging, Strangers, Traces, Walks};
+    use crate::exposition::{About, App, Health, Strangers, Traces, Walks};
     use crate::http::{Reply, Routes, Server};
     use crate::statistics::Statistics;
     use crate::sys::clock::monotonic;
@@ -389,7 +389,7 @@ mod tests {
             traces: Traces::default(),
             walks: Walks::default(),
             strangers: Strangers::default(),
-            judging: Judging::default(),
+            later: std::sync::OnceLock::new(),
         };
         view.health.beat(monotonic());
         App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() }

@@ -13,7 +13,6 @@ mod cached;
 mod families;
 mod head;
 mod hour;
-mod judging;
 mod lines;
 mod memory;
 mod messages;
@@ -36,16 +35,17 @@ pub use about::{About, REVISION};
 pub use accept::Format;
 pub use agent::{AgentMetrics, Build};
 pub use api::{OwnLosses, PeersBody, compact as compact_report};
+pub use head::Head;
 pub use hour::{HourError, hour};
-pub use judging::{Judged, Judging};
 pub use metrics::MetricsBody;
 pub use routes::App;
 pub use series::{LinkSeries, SeriesSettings};
 pub use strangers::Strangers;
 pub use traces::Traces;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use crate::peers::Directory;
 use crate::statistics::Statistics;
@@ -75,8 +75,14 @@ pub struct View {
     pub walks: Walks,
     /// The session of our UDP probes, and what has come from strangers.
     pub strangers: Strangers,
-    /// The verdicts, if the agent is one of the judges.
-    pub judging: Judging,
+    /// What a later stage adds to `/metrics`, once it is there.
+    pub later: OnceLock<Arc<dyn Section>>,
+}
+
+/// Families that a later stage adds to `/metrics`. They have no part in which links are shown.
+pub trait Section: fmt::Debug + Send + Sync {
+    /// Appends the families.
+    fn write(&self, now: Nanos, head: &mut Head<'_>);
 }
 
 /// Counts walks. During a walk no peer may move to another slot: a scrape would miss it.

@@ -41,7 +41,6 @@ impl Routes for App {
             "/healthz" => health(self.view.health.live(now())),
             "/readyz" => health(self.view.health.ready(now())),
             "/api/v1/identity" => self.identity(),
-            report::JUDGE_PATH => json(&self.view.judging.answer(now())),
             report::PATH if compact::is_accepted(accept) => {
                 let body = api::compact(&self.view);
                 Reply::Shared { content_type: compact::MEDIA_TYPE, head: Vec::new(), body }

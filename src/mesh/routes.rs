@@ -28,7 +28,7 @@ use crate::exposition::{App, OwnLosses, View};
 use crate::http::path::decoded;
 use crate::http::{Reply, Routes, client};
 use crate::limits::{HOUR_BYTES_MAX, NAMED_REPORTS_MAX};
-use crate::report::Missing;
+use crate::report::{self, Missing};
 use crate::sys::clock;
 use crate::sys::console::printable;
 
@@ -94,6 +94,9 @@ impl Routes for MeshRoutes {
             "/api/v1/history" => Reply::Later(Box::pin(Arc::clone(mesh).history())),
             "/api/v1/nodes" => Reply::Later(Box::pin(Arc::clone(mesh).nodes())),
             judge::NODES_PATH => mesh.own_nodes().unwrap_or_else(not_a_judge),
+            report::JUDGE_PATH => {
+                Reply::Shared { content_type: JSON, head: b"{".to_vec(), body: judge::fields(&mesh.judges.answer()) }
+            }
             judge::PATH => match mesh.judges.document() {
                 Some((head, body)) => Reply::Shared { content_type: JSON, head, body },
                 None => not_a_judge(),

@@ -6,7 +6,7 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, Judging, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
 };
 use kube_canary::http::{Render, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_DEFAULT, MAX_SERIES_MAX};
@@ -46,7 +46,7 @@ pub fn view_by(methods: Methods, peers: usize) -> Arc<View> {
         traces: Traces::default(),
         walks: Walks::default(),
         strangers: Strangers::default(),
-        judging: Judging::default(),
+        later: std::sync::OnceLock::new(),
     })
 }
 

@@ -11,7 +11,7 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::{Scope, ScopeNumber};
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Ranks, Roster, ranks};
 use kube_canary::exposition::{
-    About, AgentMetrics, App, Build, Health, Judging, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, App, Build, Health, SeriesSettings, Strangers, Traces, View, Walks,
 };
 use kube_canary::http::path::encoded;
 use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
@@ -349,7 +349,7 @@ impl Mesh {
             traces: Traces::default(),
             walks: Walks::default(),
             strangers: Strangers::default(),
-            judging: Judging::default(),
+            later: std::sync::OnceLock::new(),
         });
         let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
         let Discovered { peers, roster, facts, domains, judge } = discovered;

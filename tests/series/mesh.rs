@@ -6,8 +6,7 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::discovery::{Network, PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, Judging, LinkSeries, MetricsBody, SeriesSettings, Strangers, Traces,
-    View, Walks,
+    About, AgentMetrics, Build, Format, Health, LinkSeries, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
@@ -86,7 +85,7 @@ impl Agent {
             traces: Traces::default(),
             walks: Walks::default(),
             strangers: Strangers::default(),
-            judging: Judging::default(),
+            later: std::sync::OnceLock::new(),
         };
         Self { view: Arc::new(view), metrics, zones }
     }

@@ -26,7 +26,9 @@ mod ask;
 mod check;
 mod document;
 mod nodes;
+mod published;
 mod quorum;
+mod remembered;
 mod role;
 mod suspects;
 mod table;
@@ -39,6 +41,7 @@ use tokio::sync::Semaphore;
 use self::check::Check;
 use self::document::{Held, Said};
 use self::nodes::{Nodes, NodesBody, relay};
+use self::published::{Judged, Judging};
 use self::role::{Change, ROUNDS_PROVEN, Role, Seen};
 use self::suspects::Suspects;
 use self::table::Table;
@@ -48,7 +51,7 @@ use super::queue::Silent;
 use super::times::Times;
 use super::turns::Turns;
 use super::verdicts::{self, Judged as Found, Verdict};
-use crate::exposition::{Judged, View};
+use crate::exposition::View;
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
 use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
@@ -116,6 +119,8 @@ struct Kept {
 /// The judges as this agent sees them, and its own part if it is one of them.
 pub struct Judges {
     view: Arc<View>,
+    /// What other agents and Prometheus are told.
+    judging: Arc<Judging>,
     /// Port of members whose port discovery does not give.
     port: u16,
     times: JudgeTimes,
@@ -150,15 +155,22 @@ impl Judges {
     ) -> Self {
         let (own, kept, known) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
         let (nodes, past, turns) = (Mutex::new(None), Mutex::new(Vec::new()), Turns::new(relay::WAITERS_MAX));
-        let asking = Semaphore::const_new(1);
-        Self { view, port, times, collection, domains, own, past, nodes, turns, kept, asking, known }
+        let (asking, judging) = (Semaphore::const_new(1), Arc::new(Judging::default()));
+        // No other stage adds to the metrics.
+        let _ = view.later.set(judging.clone());
+        Self { view, judging, port, times, collection, domains, own, past, nodes, turns, kept, asking, known }
+    }
+
+    /// Returns the answer to other agents that ask whether this one judges.
+    pub fn answer(&self) -> JudgeAnswer {
+        self.judging.answer(clock::monotonic())
     }
 
     /// Returns this agent's document, its head and what all readers share. None if it is not a
     /// judge, or has not judged yet.
     pub fn document(&self) -> Option<(Vec<u8>, Arc<[u8]>)> {
         let (_, held) = lock(&self.own).clone()?;
-        let judge = self.view.judging.answer(clock::monotonic());
+        let judge = self.answer();
         (judge.judges && judge.rounds > 0).then(|| (document::head(&judge), held))
     }
 
@@ -266,14 +278,14 @@ impl Judges {
                         let rank = seen.better.unwrap_or(0) + 1;
                         log::info!("{}: judges the mesh, as member {rank} by rank", self.view.node);
                         let new = Term::new(now);
-                        self.view.judging.publish(Some(new.published.clone()));
+                        self.judging.publish(Some(new.published.clone()));
                         term = Some(new);
                     }
                     Some(Change::Ends) => {
                         log::info!("{}: no longer judges the mesh", self.view.node);
                         *lock(&self.nodes) = None;
                         lock(&self.past).clear();
-                        self.view.judging.publish(None);
+                        self.judging.publish(None);
                         (term, next_copy) = (None, now);
                     }
                     None => {}
@@ -384,7 +396,7 @@ impl Judges {
         *lock(&self.past) = table.just_ended(now_unix_seconds);
         *lock(&self.own) = Some((now, Held::of(table, (nodes, overview), now_unix_seconds).text()));
         term.judged(table, nodes, now, now_unix_seconds);
-        self.view.judging.publish(Some(term.published.clone()));
+        self.judging.publish(Some(term.published.clone()));
     }
 }
 
@@ -426,9 +438,7 @@ impl Term {
         table.judged(&found, now_unix_seconds);
         // After the judgement, so that verdicts that others have held for longer begin as there.
         table.take_over(quorum::agreed(others), now_unix_seconds);
-        if let Some((since, until)) = quorum::remembered(others).filter(|_| others.len() > 1) {
-            table.remember(since, until);
-        }
+        table.remember(others);
     }
 
     fn judged(&mut self, table: &Table, nodes: usize, now: Nanos, now_unix_seconds: u64) {

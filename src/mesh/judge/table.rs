@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 
 use super::document::Said;
 use super::quorum::{self, is_same};
+use super::remembered::Remembered;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_UNCONFIRMED_PART, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{EXPLAINS_SECONDS, Identity, Judged, Kind, Verdict, identity, is_same_finding};
 use crate::verdict::Figures;
@@ -42,8 +43,6 @@ const AGAIN_SECONDS: u64 = 90;
 const UNSEEN_SECONDS: u64 = 15;
 /// How long an ended verdict is exported.
 const EXPORTED_SECONDS: u64 = 600;
-/// A longer time without a judgement is not remembered. A judge replaces another within less.
-const GAP_SECONDS: u64 = 120;
 /// How long an ended verdict is kept.
 const KEPT_SECONDS: u64 = 24 * 3_600;
 
@@ -55,10 +54,7 @@ pub struct Table {
     dropped: usize,
     /// When the last judgement was made, in Unix seconds.
     judged_unix_seconds: u64,
-    /// Since when all that happened is known, in Unix seconds. `None` if nothing is.
-    remembered_since: Option<u64>,
-    /// When that was last so.
-    remembered_until: u64,
+    remembered: Remembered,
 }
 
 #[derive(Debug)]
@@ -152,24 +148,21 @@ impl Table {
             }
         }
         self.judged_unix_seconds = now_unix_seconds;
-        if self.remembered_until.saturating_add(GAP_SECONDS) < now_unix_seconds {
-            self.remembered_since = None;
-        }
-        self.remember(now_unix_seconds, now_unix_seconds);
+        self.remembered.judged(now_unix_seconds);
         self.forget(now_unix_seconds);
-    }
-
-    /// Takes over since when and until when others remember what happened.
-    pub fn remember(&mut self, since: u64, until: u64) {
-        self.remembered_since = Some(self.remembered_since.map_or(since, |own| own.min(since)));
-        self.remembered_until = self.remembered_until.max(until);
     }
 
     /// Returns since when and until when all that happened is known, at most as long as an ended
     /// verdict is kept.
     pub fn remembered(&self, now_unix_seconds: u64) -> (u64, u64) {
-        let since = self.remembered_since.unwrap_or(now_unix_seconds);
-        (since.max(now_unix_seconds.saturating_sub(KEPT_SECONDS)), self.remembered_until)
+        self.remembered.times(now_unix_seconds, KEPT_SECONDS)
+    }
+
+    /// Takes over since when two of these remember what happened.
+    pub fn remember(&mut self, said: &[Said]) {
+        if let Some((since, until)) = quorum::remembered(said).filter(|_| said.len() > 1) {
+            self.remembered.extend(since, until);
+        }
     }
 
     /// Returns when a verdict that no judgement has had before began. Links that lose minute after
@@ -288,12 +281,10 @@ impl Table {
         self.forget(now_unix_seconds);
     }
 
-    /// Copies what these say, as [`Table::copy`] does, and since when two of them remember.
+    /// Takes what these say as [`Table::copy`] does, and since when two of them remember.
     pub fn copy_of(&mut self, said: &[Said], is_all: bool, now_unix_seconds: u64) {
         self.copy(&quorum::agreed(said), is_all, now_unix_seconds);
-        if let Some((since, until)) = quorum::remembered(said).filter(|_| said.len() > 1) {
-            self.remember(since, until);
-        }
+        self.remember(said);
     }
 
     /// Drops ended verdicts that are too old, or too many.
@@ -575,36 +566,6 @@ mod tests {
         let verdicts = table.verdicts();
         let subjects: Vec<&str> = verdicts.iter().map(|it| it.subject.as_str()).collect();
         assert_eq!((subjects, verdicts[0].direction), (vec!["a->b", "n1"], Direction::In));
-    }
-
-    #[test]
-    fn the_past_of_other_judges_is_taken_over_once() {
-        let mut table = Table::default();
-        table.judged(&found(&[verdict(1, Some(at(20)))]), at(20));
-        let unconfirmed = |it: Verdict| Verdict { unconfirmed: true, ..it };
-        let mut theirs: Vec<Verdict> = past([1, 2].into_iter(), at(9)).into_iter().map(unconfirmed).collect();
-        theirs.push(Verdict { judges: Some(2), ..verdict(1, Some(at(18))) });
-        theirs.push(verdict(3, Some(at(18))));
-        table.take_over(theirs, at(20));
-        table.take_over(past([2].into_iter(), at(9) + 15), at(21));
-        let found: Vec<_> =
-            table.verdicts().into_iter().map(|it| (it.subject, it.since_unix_seconds, it.unconfirmed)).collect();
-        let (first, begun) = ("n1".to_owned(), Some(at(9) - 100));
-        let expected = [(first.clone(), Some(at(18)), false), (first, begun, true), ("n2".to_owned(), begun, false)];
-        assert_eq!(found, expected, "a verdict that holds elsewhere is not taken over");
-        assert!(!table.verdicts()[1].figures.is_empty());
-    }
-
-    #[test]
-    fn a_copy_has_what_holds_with_its_beginning() {
-        let mut table = Table::default();
-        let holds = Verdict { judges: Some(3), ..verdict(1, Some(5)) };
-        table.copy(&[&[holds][..], &past([2].into_iter(), at(1))].concat(), true, at(1));
-        assert!(table.verdicts().len() == 2 && table.verdicts().iter().all(|it| it.judges.is_none()));
-        table.judged(&found(&[verdict(1, Some(500))]), at(2));
-        assert_eq!(table.verdicts()[0].since_unix_seconds, Some(5));
-        table.copy(&[], true, at(3));
-        assert_eq!(times(&table), [(Some(at(1) - 100), Some(at(1)))], "the past stays");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! What one judge alone claims displaces nothing.
+//! What other judges hold is taken over or copied, and what one alone claims displaces nothing.
 
-use super::tests::{after, at, past, times, verdict};
+use super::tests::{after, at, found, past, times, verdict};
 use super::*;
 
 /// Verdicts that have ended, as one judge alone says.
@@ -59,4 +59,34 @@ fn one_judge_that_is_silent_hides_no_verdict_that_was_copied_before() {
     table.copy(&[over], false, at(3));
     assert_eq!(times(&table)[0], (Some(5), Some(at(3))));
     assert_eq!(times(&table).len(), 2);
+}
+
+#[test]
+fn the_past_of_other_judges_is_taken_over_once() {
+    let mut table = Table::default();
+    table.judged(&found(&[verdict(1, Some(at(20)))]), at(20));
+    let unconfirmed = |it: Verdict| Verdict { unconfirmed: true, ..it };
+    let mut theirs: Vec<Verdict> = past([1, 2].into_iter(), at(9)).into_iter().map(unconfirmed).collect();
+    theirs.push(Verdict { judges: Some(2), ..verdict(1, Some(at(18))) });
+    theirs.push(verdict(3, Some(at(18))));
+    table.take_over(theirs, at(20));
+    table.take_over(past([2].into_iter(), at(9) + 15), at(21));
+    let found: Vec<_> =
+        table.verdicts().into_iter().map(|it| (it.subject, it.since_unix_seconds, it.unconfirmed)).collect();
+    let (first, begun) = ("n1".to_owned(), Some(at(9) - 100));
+    let expected = [(first.clone(), Some(at(18)), false), (first, begun, true), ("n2".to_owned(), begun, false)];
+    assert_eq!(found, expected, "a verdict that holds elsewhere is not taken over");
+    assert!(!table.verdicts()[1].figures.is_empty());
+}
+
+#[test]
+fn a_copy_has_what_holds_with_its_beginning() {
+    let mut table = Table::default();
+    let holds = Verdict { judges: Some(3), ..verdict(1, Some(5)) };
+    table.copy(&[&[holds][..], &past([2].into_iter(), at(1))].concat(), true, at(1));
+    assert!(table.verdicts().len() == 2 && table.verdicts().iter().all(|it| it.judges.is_none()));
+    table.judged(&found(&[verdict(1, Some(500))]), at(2));
+    assert_eq!(table.verdicts()[0].since_unix_seconds, Some(5));
+    table.copy(&[], true, at(3));
+    assert_eq!(times(&table), [(Some(at(1) - 100), Some(at(1)))], "the past stays");
 }

@@ -7,9 +7,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::head::Head;
-use crate::method::Method;
-use crate::report::JudgeAnswer;
+use crate::exposition::{Head, Section};
+use crate::report::{JudgeAnswer, Method};
 use crate::sys::wall;
 use crate::units::Nanos;
 use crate::verdict::Verdict;
@@ -41,11 +40,6 @@ impl Judging {
         *self.lock() = judged;
     }
 
-    /// Whether the agent judges.
-    pub fn is_judge(&self) -> bool {
-        self.lock().is_some()
-    }
-
     /// Returns the answer to other agents.
     pub fn answer(&self, now: Nanos) -> JudgeAnswer {
         self.lock().as_ref().map_or(JudgeAnswer::NO, |judged| JudgeAnswer {
@@ -57,9 +51,19 @@ impl Judging {
         })
     }
 
-    /// Appends the families that only a judge has.
-    pub(super) fn write(&self, now: Nanos, head: &mut Head<'_>) {
+    fn lock(&self) -> MutexGuard<'_, Option<Judged>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Section for Judging {
+    fn write(&self, now: Nanos, head: &mut Head<'_>) {
         let judged = self.lock();
+        head.gauges(
+            "kube_canary_judge",
+            "Whether the agent is one of the judges of the mesh: 1 or 0.",
+            [([], judged.is_some().into())],
+        );
         let Some(Judged { at, nodes, verdicts, dropped, .. }) = &*judged else { return };
         head.gauges(
             "kube_canary_verdict",
@@ -104,16 +108,12 @@ impl Judging {
             [([], now.since(*at).as_secs())],
         );
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Judged>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::Format;
     use super::*;
+    use crate::exposition::Format;
     use crate::report::Network;
     use crate::verdict::{Direction, Figure, Figures, Kind};
 
@@ -132,8 +132,8 @@ mod tests {
     fn only_a_judge_has_these_series_and_its_answer_has_ages() {
         let judging = Judging::default();
         assert_eq!(
-            (written(&judging), judging.is_judge(), judging.answer(Nanos(9))),
-            (String::new(), false, JudgeAnswer::NO)
+            (written(&judging), judging.answer(Nanos(9))),
+            ("kube_canary_judge 0\n".to_owned(), JudgeAnswer::NO)
         );
         let verdict = Verdict {
             id: "00ff00ff00ff00ff00ff00ff00ff00ff".into(),
@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(
             written(&judging),
             format!(
-                "kube_canary_verdict{{{}}} 1\nkube_canary_verdict{{{}}} 0\n\
+                "kube_canary_judge 1\nkube_canary_verdict{{{}}} 1\nkube_canary_verdict{{{}}} 0\n\
                  kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff00ff00ff00ff00ff\"}} 1700000000\n\
                  kube_canary_verdict_since_timestamp_seconds{{id=\"00ff00ff00ff00ff00ff00ff00ff00fe\"}} 1700000000\n\
                  kube_canary_verdict_loss_ratio{{id=\"00ff00ff00ff00ff00ff00ff00ff00ff\"}} 0.25\n\
@@ -169,6 +169,6 @@ mod tests {
         let answer = judging.answer(Nanos::from_millis(59_000));
         assert_eq!((answer.judges, answer.since_seconds, answer.rounds, answer.age_seconds), (true, 49.0, 3, 9.0));
         judging.publish(None);
-        assert_eq!(written(&judging), "");
+        assert_eq!(written(&judging), "kube_canary_judge 0\n");
     }
 }
