@@ -9,7 +9,9 @@
 #[path = "common/sources.rs"]
 mod sources;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 use sources::{read, root, rust_files};
 
@@ -279,6 +281,74 @@ fn every_stage_names_its_left_neighbours_only() {
         }
     }
     assert!(wrong.is_empty(), "against the direction of the data flow:\n{}", wrong.join("\n"));
+}
+
+/// The paths of the `use` statements of a file, outside of its tests and of those that only name
+/// something to the crate's users, as modules of the crate: `["matrix", "cell"]`.
+fn used(module: &[String], source: &str) -> Vec<Vec<String>> {
+    let source = source.split("#[cfg(test)]").next().unwrap_or_default();
+    let code: String = source.lines().map(code).collect::<Vec<_>>().join("\n");
+    let mut paths = Vec::new();
+    for statement in code.split(';').filter_map(|it| it.trim().strip_prefix("use ")) {
+        expand("", statement, &mut paths);
+    }
+    let resolve = |path: &String| {
+        let mut at = module.to_vec();
+        for part in path.split("::") {
+            match part {
+                "crate" => at.clear(),
+                "super" => _ = at.pop(),
+                "self" => {}
+                // A name without a prefix is a module of this one, or another crate.
+                name => at.push(name.to_owned()),
+            }
+        }
+        at
+    };
+    paths.iter().map(resolve).collect()
+}
+
+/// The modules of a crate that need each other in a circle by `use`.
+fn circles(folder: &Path) -> Vec<String> {
+    let files = rust_files(folder);
+    let is_test = |file: &&PathBuf| file.iter().any(|part| part == "tests" || part == "tests.rs");
+    let mut needs: BTreeMap<Vec<String>, BTreeSet<Vec<String>>> = BTreeMap::new();
+    for file in files.iter().filter(|file| !is_test(file)) {
+        let below = file.strip_prefix(folder).expect("below it").with_extension("");
+        let parts = below.iter().map(|part| part.to_str().expect("text").to_owned());
+        needs.insert(parts.filter(|part| part != "mod" && part != "lib").collect(), BTreeSet::new());
+    }
+    let modules: Vec<Vec<String>> = needs.keys().cloned().collect();
+    for file in files.iter().filter(|file| !is_test(file)) {
+        let below = file.strip_prefix(folder).expect("below it").with_extension("");
+        let parts = below.iter().map(|part| part.to_str().expect("text").to_owned());
+        let module: Vec<String> = parts.filter(|part| part != "mod" && part != "lib").collect();
+        for path in used(&module, &read(file)) {
+            let file_of = (0..=path.len()).rev().map(|len| path[..len].to_vec()).find(|it| modules.contains(it));
+            needs.get_mut(&module).expect("each has an entry").extend(file_of.filter(|it| *it != module));
+        }
+    }
+    // A module that needs none of those that are left is on no circle.
+    while let Some(free) = needs.iter().find(|(_, of)| of.is_empty()).map(|(module, _)| module.clone()) {
+        needs.remove(&free);
+        for of in needs.values_mut() {
+            of.remove(&free);
+        }
+    }
+    needs.into_keys().map(|module| module.join("::")).collect()
+}
+
+#[test]
+fn no_files_of_the_crates_need_each_other_in_a_circle() {
+    for name in ["model", "region", "verdicts"] {
+        let found = circles(&root().join("crates").join(name).join("src"));
+        assert!(found.is_empty(), "crates/{name}: on a circle, or in need of one, are {found:?}");
+    }
+    let module = ["matrix", "cell"].map(str::to_owned);
+    let source = "use super::{Row, node::{Said, Stay}};\nuse crate::score;\nuse super::super::pairs;\npub use super::bounds::Bounds;\n\
+                  // use super::comment;\n#[cfg(test)]\nmod tests {\n    use super::test;\n}\n";
+    let found: Vec<String> = used(&module, source).iter().map(|path| path.join(" ")).collect();
+    assert_eq!(found, ["matrix Row", "matrix node Said", "matrix node Stay", "score", "pairs"]);
 }
 
 #[test]

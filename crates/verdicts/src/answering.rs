@@ -12,8 +12,8 @@
 //! the network drops them.
 
 use super::agents::Standing;
-use super::pairs::Tally;
 use super::rewritten::Rewritten;
+use super::tally::Tally;
 use crate::matrix::{Cell, Layer, Matrix, Presence};
 use kube_canary_model::report::Method;
 

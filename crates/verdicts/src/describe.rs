@@ -4,11 +4,11 @@
 use super::causes::{Cause, Extent, Findings, NO_GROUP};
 use super::details::Detail;
 use super::direction::{Directions, Requests};
-use super::links;
-use super::pairs::{Pair, Scope, Tally};
+use super::pairs::{Pair, Scope};
 use super::protocols::ByMethod;
 use super::slow::Slow;
 use super::subject;
+use super::tally::Tally;
 use super::{agents, search};
 use crate::matrix::{Hole, LosingFlows, Matrix, Presence};
 use kube_canary_model::method::{Family, Method};
@@ -335,7 +335,7 @@ fn example(matrix: &Matrix, flow: &LosingFlows) -> Example {
 
 /// Returns the verdict over a flow that loses while the others of its link do not.
 pub fn flow(matrix: &Matrix, flow: &LosingFlows) -> Verdict {
-    let (from, to) = links::in_direction(flow.source, flow.peer, flow.way);
+    let (from, to) = in_direction(flow.source, flow.peer, flow.way);
     let subject = subject::of_two(matrix.name(from), matrix.name(to));
     let figures = Figures::default().with([
         (Figure::Lost, flow.lost.into()),
@@ -380,7 +380,7 @@ fn set_hole(figures: &mut Figures, hole: Hole) {
 
 /// Returns the verdict over a link that large packets do not pass.
 pub fn hole(matrix: &Matrix, hole: Hole) -> Verdict {
-    let (from, to) = links::in_direction(hole.source, hole.peer, hole.way);
+    let (from, to) = in_direction(hole.source, hole.peer, hole.way);
     let subject = subject::of_two(matrix.name(from), matrix.name(to));
     let mut verdict = Verdict::new(Kind::Mtu, subject, Network::Pod);
     verdict.direction = if hole.way == Way::Unknown { Direction::Both } else { Direction::Out };
@@ -395,7 +395,7 @@ pub fn holes(matrix: &Matrix, node: Option<u16>, (pairs, of): (usize, usize), ex
     set_hole(&mut verdict.figures, example);
     verdict.figures.set(Figure::PairsHit, pairs as f64);
     verdict.figures.set(Figure::Pairs, of as f64);
-    let (from, to) = links::in_direction(example.source, example.peer, example.way);
+    let (from, to) = in_direction(example.source, example.peer, example.way);
     let [from, to] = [from, to].map(|node| matrix.name(node).to_owned());
     Verdict { example: Some(Example { from, to, ..Example::default() }), weight: pairs as f64, ..verdict }
 }
@@ -432,4 +432,9 @@ fn of_agent(kind: Kind, node: &str) -> Verdict {
 fn zone_names(matrix: &Matrix, (a, b): (u8, u8)) -> (&str, &str) {
     let (a, b) = (matrix.zone_name(a), matrix.zone_name(b));
     (a.min(b), a.max(b))
+}
+
+/// Returns the ends of a link in the direction of its loss.
+pub const fn in_direction(source: u16, peer: u16, way: Way) -> (u16, u16) {
+    if matches!(way, Way::In) { (peer, source) } else { (source, peer) }
 }

@@ -2,8 +2,9 @@
 //! over cells.
 
 use super::causes::{Cause, Finding, Findings};
-use super::pairs::{Pair, Scope, Tally};
+use super::pairs::{Pair, Scope};
 use super::quiet::Quiet;
+use super::tally::Tally;
 use crate::matrix::{Layer, Row};
 use crate::slices::Slice;
 

@@ -156,7 +156,7 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Dire
     }
     let mut inbound = Requests { sent: own.sent, missed: own.missed(), error: own.error };
     let mut outbound = Requests::default();
-    let (mut to_it, mut by_it) = (super::pairs::Tally::default(), super::pairs::Tally::default());
+    let (mut to_it, mut by_it) = (super::tally::Tally::default(), super::tally::Tally::default());
     let (mut variance, mut error_in, mut error_out) = (0.0_f64, 0.0_f64, 0.0_f64);
     let has_other_causes = findings.found.iter().any(|finding| finding.cause != Cause::Node(node));
     scope.each_pair_of(node, |pair| {

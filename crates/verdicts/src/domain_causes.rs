@@ -6,10 +6,10 @@
 use super::causes::{Cause, Extent, Finding};
 use super::pairs::{Pair, Scope};
 use super::score::Sum;
-use super::search::{Search, wide};
 use super::shared::{Hypothesis, Shared};
-use super::{Kind, Verdict, is_same_finding};
+use super::subject::is_same_finding;
 use crate::domains::DOMAIN_NONE;
+use kube_canary_model::verdict::{Kind, Verdict};
 
 /// The sums of a domain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,11 +46,14 @@ pub fn candidate_count(sums: &[Sums]) -> usize {
     3 * known(sums).count()
 }
 
-/// Returns the domains that are worth their cost.
+/// Returns the domains that are worth their cost. `all` pairs were measured. `cost` says what a
+/// cause costs, and `wide` whether it is one.
 pub fn candidates<'a>(
-    search: &'a Search<'_, '_>,
     sums: &'a [Sums],
     shared: Shared,
+    all: u32,
+    cost: impl Fn(Cause) -> f64 + Copy + 'a,
+    wide: impl Fn(Cause, &Sum) -> Option<Finding> + Copy + 'a,
 ) -> impl Iterator<Item = Finding> + 'a {
     known(sums).flat_map(move |(number, sums)| {
         // Links on a bad path each lose at their own rate, too. By chance, some domain has most of
@@ -61,12 +64,12 @@ pub fn candidates<'a>(
         both.add(&inside);
         let candidate = |(extent, sum): (Extent, Sum)| {
             let cause = Cause::Domain(number, extent);
-            let finding = wide(search, shared, cause, &sum)?;
+            let finding = wide(cause, &sum)?;
             // If outside and inside links lose at different rates, they are two causes.
-            let worth = |sum: &Sum| (sum.worth(shared).0 - search.costs.of(cause)).max(0.0);
+            let worth = |sum: &Sum| (sum.worth(shared).0 - cost(cause)).max(0.0);
             let below = if extent == Extent::Both { worth(&outside) + worth(&inside) } else { 0.0 };
             // A cause that touches all pairs is the mesh.
-            let is_some = sum.pairs >= 2 && sum.pairs < search.pairs;
+            let is_some = sum.pairs >= 2 && sum.pairs < all;
             (is_some && finding.score > below).then_some(finding)
         };
         let found = [(Extent::Outside, outside), (Extent::Inside, inside), (Extent::Both, both)].map(candidate);
@@ -108,8 +111,8 @@ pub fn join_extents(verdicts: &mut Vec<Verdict>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Severity;
     use super::*;
+    use kube_canary_model::verdict::Severity;
     use kube_canary_model::verdict::{Figure, Figures};
 
     #[test]

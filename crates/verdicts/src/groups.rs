@@ -8,7 +8,8 @@
 use std::rc::Rc;
 
 use super::causes::NO_GROUP;
-use super::pairs::{Pair, Scope, Tally};
+use super::pairs::{Pair, Scope};
+use super::tally::Tally;
 use crate::domains::DOMAIN_NONE;
 use crate::matrix::ZONE_UNKNOWN;
 

@@ -35,6 +35,7 @@ mod loss;
 pub mod matrix;
 mod missing;
 mod networks;
+mod overall;
 mod pairs;
 mod protocols;
 mod quiet;
@@ -45,6 +46,7 @@ mod shared;
 pub mod slices;
 mod slow;
 mod subject;
+mod tally;
 mod unsent;
 mod ways;
 pub mod wording;
@@ -52,11 +54,9 @@ pub mod wording;
 pub use agents::Standing;
 pub use describe::suspect;
 pub use evidence::Evidence;
-pub use headline::{
-    EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, WorstLink, gravity, headline, unconfirmed,
-    without_judges,
-};
+pub use headline::{EXPLAINS_SECONDS, Headline, State, gravity, headline, unconfirmed, without_judges};
 pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
+pub use overall::{Losses, NarrowLinks, Overall, WorstLink};
 pub use rewritten::StrangersSeen;
 pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
@@ -73,8 +73,9 @@ use kube_canary_model::method::{Family, Method};
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::Mention;
 use networks::{Found, differs};
-use pairs::{Index, Scope, Tally};
+use pairs::{Index, Scope};
 use protocols::{Mesh, Part};
+use tally::Tally;
 
 /// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
 /// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
@@ -150,7 +151,7 @@ pub async fn judge_in_slices<'a>(matrix: &'a Matrix, past: &[Verdict]) -> Judgem
     yield_now().await;
     let unsent = unsent::search(matrix, &standings);
     let past: Vec<&Verdict> = past.iter().chain(&found.ended).collect();
-    let overall = headline::overall((&found.verdicts, &past), matrix, &standings, &answering).await;
+    let overall = overall::overall((&found.verdicts, &past), matrix, &standings, &answering).await;
     let (narrow, strangers) = (links::narrow(matrix, &standings), answering.rewritten.others(matrix));
     let overall = Overall { narrow, strangers, ..overall };
     let names = |standing: Standing| {

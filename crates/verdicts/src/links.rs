@@ -7,12 +7,12 @@
 use super::agents::Standing;
 use super::causes::{Cause, Finding};
 use super::describe;
-use super::headline::NarrowLinks;
+use super::overall::NarrowLinks;
 use super::protocols::{Mesh, Part};
 use super::quiet::Quiet;
 use super::{Confidence, Severity, Verdict};
 use crate::matrix::{Hole, LosingFlows, Matrix, Row};
-use kube_canary_model::report::{Method, Network, Said, Way};
+use kube_canary_model::report::{Method, Network, Said};
 
 /// From this number of pairs on, what they have in common is the cause.
 const PAIRS_MIN: usize = 3;
@@ -273,7 +273,7 @@ pub fn narrow(matrix: &Matrix, standings: &[Standing]) -> Option<NarrowLinks> {
     holes.dedup_by_key(|hole| pair(hole.source, hole.peer));
     // Judges number nodes each in its own order, and must name the same link.
     let names = |hole: &Hole| {
-        let (source, peer) = in_direction(hole.source, hole.peer, hole.way);
+        let (source, peer) = describe::in_direction(hole.source, hole.peer, hole.way);
         [source, peer].map(|node| matrix.name(node))
     };
     let first = holes.iter().min_by_key(|hole| names(hole))?;
@@ -350,9 +350,4 @@ fn worst_node(pairs: &[Nodes]) -> Option<(u16, usize)> {
     let groups = ends.chunk_by(|a, b| a == b).filter_map(|group| Some((*group.first()?, group.len())));
     // The first wins a tie.
     groups.reduce(|most, next| if next.1 > most.1 { next } else { most })
-}
-
-/// Returns the ends of a link in the direction of its loss.
-pub const fn in_direction(source: u16, peer: u16, way: Way) -> Nodes {
-    if matches!(way, Way::In) { (peer, source) } else { (source, peer) }
 }

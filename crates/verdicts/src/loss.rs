@@ -10,10 +10,11 @@ use std::iter;
 
 use super::causes::{Cause, Finding, Findings, is_of_zones};
 use super::groups;
-use super::pairs::{Pair, Scope, Tally};
+use super::pairs::{Pair, Scope};
 use super::score::{NodeSum, gain, is_spread, likelihood};
 use super::search::{self, Costs, Search};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared};
+use super::tally::Tally;
 use crate::matrix::JUDGED_BYTES_PER_NODE;
 
 /// Cost in nats of a shared rate above the calm one. It is less than the cost of a node, by the

@@ -6,8 +6,9 @@
 use super::answering::{Unheard, hears_nothing};
 use super::causes::Cause;
 use super::details::Detail;
-use super::pairs::{Scope, Tally};
+use super::pairs::Scope;
 use super::protocols::{Mesh, Part};
+use super::tally::Tally;
 use super::unsent::causes::hides_report;
 use super::{Kind, Verdict, describe};
 use crate::matrix::{Matrix, Presence};

@@ -12,9 +12,10 @@ use std::sync::Arc;
 
 use super::causes::{Cause, Finding, Findings, is_of_zones};
 use super::details::{self, Detail};
-use super::pairs::{Scope, Tally};
+use super::pairs::Scope;
 use super::score::{apart, gain};
 use super::slow::Slow;
+use super::tally::Tally;
 
 /// A network has a cause of its own if it loses so many times as much as the other,
 /// and so much more.

@@ -12,7 +12,8 @@ use super::causes::{Cause, Finding, Findings};
 use super::details;
 use super::loss;
 use super::networks::{Found, differs};
-use super::pairs::{Index, Scope, Tally};
+use super::pairs::{Index, Scope};
+use super::tally::Tally;
 use crate::matrix::{Layer, Matrix};
 use kube_canary_model::report::{Method, Network};
 

@@ -1,6 +1,6 @@
 //! Computes how much better a cause explains losses than the background loss does.
 
-use super::pairs::Tally;
+use super::tally::Tally;
 
 /// The share of the expected number of losing pairs that must actually lose.
 const SPREAD: f64 = 0.6;

@@ -13,9 +13,10 @@ use crate::slices::yield_now;
 
 use super::causes::{CAUSES_MAX, Cause, Finding, Findings, is_across};
 use super::domain_causes;
-use super::pairs::{Pair, Scope, Tally, zone_place};
+use super::pairs::{Pair, Scope, zone_place};
 use super::score::{NodeSum, Sum, apart, gain};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
+use super::tally::Tally;
 use crate::matrix::{Presence, ZONE_UNKNOWN};
 
 /// Nats that a cause must explain beyond the logarithm of the number of candidates. For each kind
@@ -425,8 +426,9 @@ fn next(
         let finding = node_or_wide(search, shared, Cause::Node(node), sum, silent, by_reports);
         finding.filter(|_| sum.pairs >= pairs_min)
     });
-    let of_zones =
-        zone_candidates(search, weighed, shared).chain(domain_causes::candidates(search, &weighed.domains, shared));
+    let (cost, is_wide) = (|cause| costs.of(cause), |cause, sum: &Sum| wide(search, shared, cause, sum));
+    let of_domains = domain_causes::candidates(&weighed.domains, shared, search.pairs, cost, is_wide);
+    let of_zones = zone_candidates(search, weighed, shared).chain(of_domains);
     let of_zones = of_zones.filter(|finding| !is_banned(finding.cause));
     let partition =
         wide(search, shared, Cause::Partition, &weighed.partition).filter(|finding| finding.rate >= PARTITION_LOSS);
@@ -440,7 +442,7 @@ fn next(
 }
 
 /// Returns a zone, domain or partition as a cause, if it is worth its cost.
-pub fn wide(search: &Search<'_, '_>, shared: Shared, cause: Cause, sum: &Sum) -> Option<Finding> {
+fn wide(search: &Search<'_, '_>, shared: Shared, cause: Cause, sum: &Sum) -> Option<Finding> {
     node_or_wide(search, shared, cause, sum, false, None)
 }
 

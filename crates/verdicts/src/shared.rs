@@ -3,8 +3,9 @@
 //! Three hypotheses compete ([`Hypothesis`]). They differ in the loss of a link that no cause
 //! touches; the search for causes is the same in all.
 
-use super::pairs::{Pair, Tally};
+use super::pairs::Pair;
 use super::score::{gain, likelihood};
+use super::tally::Tally;
 
 /// Lower and upper bound of a shared loss rate that is no cause of its own. The upper bound is
 /// three times the rate that must not be named, and a third of the rate that must be. 6,000 probes,

@@ -82,7 +82,7 @@ impl Mesh {
 fn headline_without_cause(matrix: &Matrix) -> Headline {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
-    let overall = at_once(headline::overall((&[], &[]), matrix, &standings, &answering));
+    let overall = at_once(overall::overall((&[], &[]), matrix, &standings, &answering));
     headline(&[], &[], &overall)
 }
 

@@ -1,8 +1,8 @@
 //! What a finished matrix says: its nodes, rows, cells and what is kept beside them.
 
 use super::{
-    Cell, Hole, Layer, LosingFlows, Matrix, Network, Node, NotKept, Row, SessionOf, StrangerAt, UNKNOWN, UnsentLink,
-    Ways,
+    Cell, Hole, LastLosses, Layer, LosingFlows, Matrix, Network, Node, NotKept, Row, SessionOf, StrangerAt, UNKNOWN,
+    UnsentLink, Ways,
 };
 
 impl Matrix {
@@ -135,5 +135,27 @@ impl Matrix {
     /// Returns how much did not fit.
     pub const fn not_kept(&self) -> NotKept {
         self.not_kept
+    }
+
+    /// Returns the last losses of a cell of a node's row. `None` if it has none, or if there was no
+    /// room for them.
+    pub fn last_losses(&self, node: u16, cell: Cell) -> Option<LastLosses> {
+        self.silence.last_losses(self.get(node).row?, cell)
+    }
+
+    /// Whether links of several sources lost all, and answer again. Then their losses do not count.
+    pub const fn are_links_back(&self) -> bool {
+        self.silence.are_links_back()
+    }
+
+    /// Returns when the first and the last row were read, in seconds after the epoch.
+    pub fn reads(&self) -> (i16, i16) {
+        let reads = || self.rows.iter().map(Row::read);
+        (reads().min().unwrap_or_default(), reads().max().unwrap_or_default())
+    }
+
+    /// Returns the number of sources whose losses to a node, and to others, do not count yet.
+    pub fn fresh_sources(&self, node: u16) -> u16 {
+        self.silence.fresh_sources(node)
     }
 }

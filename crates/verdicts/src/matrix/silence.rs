@@ -25,7 +25,6 @@
 
 use std::ops::Range;
 
-use super::Matrix;
 use super::cell::{Cell, Layer, of_peer};
 use kube_canary_model::report::RecentPeer;
 use kube_canary_region::List;
@@ -227,30 +226,6 @@ impl Silence {
                 row.settle(cells, &read);
             }
         }
-    }
-}
-
-impl Matrix {
-    /// Returns the last losses of a cell of a node's row. `None` if it has none, or if there was no
-    /// room for them.
-    pub fn last_losses(&self, node: u16, cell: Cell) -> Option<Run> {
-        self.silence.last_losses(self.get(node).row?, cell)
-    }
-
-    /// Whether links of several sources lost all, and answer again. Then their losses do not count.
-    pub const fn are_links_back(&self) -> bool {
-        self.silence.are_links_back()
-    }
-
-    /// Returns when the first and the last row were read, in seconds after the epoch.
-    pub fn reads(&self) -> (i16, i16) {
-        let reads = || self.rows.iter().map(super::Row::read);
-        (reads().min().unwrap_or_default(), reads().max().unwrap_or_default())
-    }
-
-    /// Returns the number of sources whose losses to a node, and to others, do not count yet.
-    pub fn fresh_sources(&self, node: u16) -> u16 {
-        self.silence.fresh_sources(node)
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use kube_canary_model::report::SendError;
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
 
-use super::{Of, addresses, alone, disputed, is_unsent, percent, reached, symptoms, where_to};
+use super::words::{Of, addresses, alone, disputed, is_unsent, percent, reached, symptoms, where_to};
 
 /// From this loss on, nothing worth mentioning arrives.
 const CUT_OFF: f64 = 0.9;
