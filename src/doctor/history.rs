@@ -84,7 +84,9 @@ impl History {
     /// Formats what holds, and then what has ended, the last one first.
     fn text(&self, terminal: Terminal, now_unix_seconds: u64) -> String {
         // What was wrong before is not known.
-        let short = self.remembered_since_unix_seconds.filter(|since| since + DAY_SECONDS > now_unix_seconds + 60);
+        let short = self
+            .remembered_since_unix_seconds
+            .filter(|since| since.saturating_add(DAY_SECONDS) > now_unix_seconds.saturating_add(60));
         let of_time = |day: &str| short.map_or_else(|| day.to_owned(), |since| format!("since {}", stamp(since)));
         let mut text = match &self.verdicts[..] {
             [] => terminal.paint(Tint::Good, &format!("nothing was wrong {}", of_time("in the last 24 hours"))),
@@ -157,6 +159,7 @@ mod tests {
         assert_eq!([nothing(None), nothing(Some(1_700_000_000 - 86_400))], [day, day]);
         let since = "nothing was wrong since 2023-11-14 21:13:20 UTC, by 0 judges: \n";
         assert_eq!(nothing(Some(1_700_000_000 - 3_600)), since);
+        assert!(nothing(Some(u64::MAX)).starts_with("nothing was wrong since "), "no agent would say so");
     }
 
     #[test]

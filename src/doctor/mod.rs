@@ -14,7 +14,8 @@
 //! ```
 //!
 //! An agent passes on the reports of any nodes, also of those that it does not probe. A Service may
-//! have thousands of agents, so each is asked for its own instead. The trap: a report that is missing or unreadable must never count as well.
+//! have thousands of agents, so each is asked for its own instead. The trap: a report that is
+//! missing or unreadable must never count as well.
 
 mod asked;
 mod file;

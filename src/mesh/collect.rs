@@ -15,13 +15,14 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError};
 
 use tokio::time::Instant;
 
 use super::matrix::{Bounds, Matrix};
 use super::openings::{Opened, Openings};
-use super::queue::{Queue, Silent, Target};
+use super::queue::{Queue, Silent};
 use super::row_error::RowError;
 use super::times::Times;
 use crate::exposition::{self, View};
@@ -56,9 +57,8 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, silent: &mut Sile
     list(&view, &mut matrix);
     let hashes = Hashes::of(&matrix);
     let mut collection = Collection { matrix, stopwatch, hashes, missing: Vec::new(), missing_not_listed: 0 };
-    let own = Target::own(&view, port);
-    let done = collection.take(&own, &exposition::compact_report(&view));
-    collection.note(&own, done);
+    let done = collection.take(&view.node, &exposition::compact_report(&view));
+    collection.note(&view.node, done);
     let queue = RefCell::new(Queue::of_all(&view, port, silent));
     // A new judge replaces one that others miss.
     let pause = if silent.is_known() { JUDGE_REQUEST_PAUSE } else { JUDGE_REQUEST_PAUSE / 5 };
@@ -68,19 +68,19 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, silent: &mut Sile
         let done = match opened {
             // A report that is left half-read counts as broken off.
             Ok(Opened::Compact(report)) => {
-                wall::around(|| collection.take(&target, &report)).unwrap_or(Err(RowError::Panicked))
+                wall::around(|| collection.take(&target.node, &report)).unwrap_or(Err(RowError::Panicked))
             }
             // A judge opens no other.
             Ok(Opened::Json(..)) => Err(RowError::OtherVersion),
             Err(error) => Err(error),
         };
-        collection.note(&target, done);
+        collection.note(&target.node, done);
     }
     // There was no time for these. Those that answered before count as not asked.
     let mut not_asked = 0;
     while let Some(target) = queue.borrow_mut().next() {
         if target.is_late {
-            collection.note(&target, Err(RowError::Silent));
+            collection.note(&target.node, Err(RowError::Silent));
         } else {
             not_asked += 1;
         }
@@ -136,11 +136,11 @@ struct Collection {
 }
 
 impl Collection {
-    fn take(&mut self, target: &Target, report: &[u8]) -> Result<(), RowError> {
+    fn take(&mut self, node: &str, report: &[u8]) -> Result<(), RowError> {
         let mut reader = compact::Reader::new(report, self.stopwatch.now_unix_seconds())?;
-        check_source(target, &reader.source, |node| self.matrix.knows(node))?;
+        check_source(node, &reader.source, |name| self.matrix.knows(name))?;
         #[cfg(feature = "fuzzing")]
-        assert!(reader.source.zone != PANIC_ZONE, "the report of {} is of zone {PANIC_ZONE}", target.node);
+        assert!(reader.source.zone != PANIC_ZONE, "the report of {node} is of zone {PANIC_ZONE}");
         self.matrix.begin_row(&reader.source, self.stopwatch.seconds());
         let mut name = String::new();
         while let Some((hash, peer)) = reader.next_peer() {
@@ -158,27 +158,28 @@ impl Collection {
     }
 
     /// Notes why the report of an agent is missing.
-    fn note(&mut self, target: &Target, done: Result<(), RowError>) {
+    fn note(&mut self, node: &str, done: Result<(), RowError>) {
         let Err(error) = done else { return };
         match error {
-            RowError::OtherVersion => return self.matrix.of_other_version(&target.node),
-            RowError::Another(_) => self.matrix.displaced(&target.node),
+            RowError::OtherVersion => return self.matrix.of_other_version(node),
+            RowError::Another(_) => self.matrix.displaced(node),
             _ => {}
         }
         let error = error.to_string();
-        self.matrix.missing(&target.node, &error);
+        self.matrix.missing(node, &error);
         if self.missing.len() < MESH_REPORTS_MAX {
-            self.missing.push(Missing::new(target.node.clone(), error));
+            self.missing.push(Missing::new(node.to_owned(), error));
         } else {
             self.missing_not_listed += 1;
         }
     }
 }
 
-/// Checks that a report comes from the agent that was asked.
-pub fn check_source(target: &Target, source: &Source<'_>, is_known: impl FnOnce(&str) -> bool) -> Result<(), RowError> {
-    // Discovery may know an agent without its name. Such an agent may give a name that no other
-    // node has.
-    let is_right = source.node == target.node || target.is_nameless() && !is_known(&source.node);
+/// Checks that a report comes from the agent of `node`, which was asked.
+pub fn check_source(node: &str, source: &Source<'_>, is_known: impl FnOnce(&str) -> bool) -> Result<(), RowError> {
+    // DNS gives only the address of an agent that has not answered an identity request yet. Such an
+    // agent may give a name that no other node has.
+    let is_nameless = || node.parse::<IpAddr>().is_ok();
+    let is_right = source.node == node || is_nameless() && !is_known(&source.node);
     if is_right { Ok(()) } else { Err(RowError::Another(source.node.clone().into_owned())) }
 }

@@ -6,7 +6,7 @@
 //! order is another in each collection, so that each has its turn if there is no time for all.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 
 use crate::exposition::View;
@@ -34,17 +34,6 @@ impl Target {
 
     fn of(peer: Peer<'_>, port: u16) -> Self {
         Self::new(peer.node().to_owned(), SocketAddr::new(peer.address(), peer.http_port().unwrap_or(port)))
-    }
-
-    /// Returns this agent itself.
-    pub fn own(view: &View, port: u16) -> Self {
-        Self::new(view.node.clone(), SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port))
-    }
-
-    /// Whether discovery knows only the address of the agent. DNS gives no names, and the agent has
-    /// not answered an identity request yet.
-    pub fn is_nameless(&self) -> bool {
-        self.node.parse::<IpAddr>().is_ok()
     }
 
     /// Returns the agent of `node`, if discovery knows it. Its address comes from this agent's

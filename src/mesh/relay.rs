@@ -195,7 +195,7 @@ impl<'a> Row<'a> {
                 Object::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
                     if let Some(target) = self.target {
-                        check_source(target, &source, |node| known.has(node))?;
+                        check_source(&target.node, &source, |name| known.has(name))?;
                     }
                     let comma: &[u8] = if *count > 0 { b"," } else { b"" };
                     rows.write(&[comma, b"{\"source\":", text, b",\"peers\":["]).await;

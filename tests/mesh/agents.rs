@@ -182,6 +182,11 @@ pub fn unhurried() -> Times {
     Times { row: long, whole_row: long, collection: long, wait: long, reader: long, large: Duration::ZERO }
 }
 
+/// Others that say nothing as judges.
+fn without_claims(others: &[(&str, Answer)]) -> Vec<(String, Answer, Claims)> {
+    others.iter().map(|(node, answer)| ((*node).to_owned(), answer.clone(), Claims::default())).collect()
+}
+
 /// A mesh of `me`, which is real, and others.
 pub struct Mesh {
     me: Server,
@@ -255,43 +260,36 @@ impl Mesh {
         Self::with_times(others, peers, unhurried())
     }
 
-    pub fn with_times(others: &[(&str, Answer)], mut peers: Vec<PeerSpec>, times: Times) -> Self {
-        let no_leaks = NoLeaks::here();
-        let (counters, mut servers) = (Counters::default(), Vec::new());
-        for (node, answer) in others {
-            let other = counters.other(answer.clone(), &no_leaks);
-            let server = bind().start_with(1, Arc::new(other), generous_limits()).expect("a server");
-            peers.push(spec(node, server.local_addr().port()));
-            servers.push(server);
-        }
-        Self::with_list(no_leaks, counters, servers, Discovered { peers, ..Discovered::default() }, times)
+    pub fn with_times(others: &[(&str, Answer)], further: Vec<PeerSpec>, times: Times) -> Self {
+        Self::among(without_claims(others), further, None, times)
     }
 
     /// An agent that may judge, among others with these reports and what they say as judges.
     pub fn judging(others: Vec<(String, Answer, Claims)>, times: JudgeTimes) -> Self {
+        Self::among(others, Vec::new(), Some(times), unhurried())
+    }
+
+    /// An agent that judges at once, among others with these reports and further members.
+    pub fn judge_of(others: &[(&str, Answer)], further: Vec<PeerSpec>) -> Self {
+        Self::among(without_claims(others), further, Some(at_once()), unhurried())
+    }
+
+    fn among(
+        others: Vec<(String, Answer, Claims)>,
+        mut peers: Vec<PeerSpec>,
+        judge: Option<JudgeTimes>,
+        times: Times,
+    ) -> Self {
         let no_leaks = NoLeaks::here();
-        let (counters, mut servers, mut peers) = (Counters::default(), Vec::new(), Vec::new());
+        let (counters, mut servers) = (Counters::default(), Vec::new());
         for (node, answer, claims) in others {
             let other = Other { claims, ..counters.other(answer, &no_leaks) };
             let server = bind().start_with(1, Arc::new(other), generous_limits()).expect("a server");
             peers.push(spec(&node, server.local_addr().port()));
             servers.push(server);
         }
-        let discovered = Discovered { peers, judge: Some(times), ..Discovered::default() };
-        Self::with_list(no_leaks, counters, servers, discovered, unhurried())
-    }
-
-    /// An agent that judges at once, among others with these reports and further members.
-    pub fn judge_of(others: &[(&str, Answer)], further: Vec<PeerSpec>) -> Self {
-        let no_leaks = NoLeaks::here();
-        let (counters, mut servers, mut peers) = (Counters::default(), Vec::new(), further);
-        for (node, answer) in others {
-            let server = bind().start_with(1, Arc::new(counters.other(answer.clone(), &no_leaks)), generous_limits());
-            servers.push(server.expect("a server"));
-            peers.push(spec(node, servers[servers.len() - 1].local_addr().port()));
-        }
-        let discovered = Discovered { peers, judge: Some(at_once()), ..Discovered::default() };
-        Self::with_list(no_leaks, counters, servers, discovered, unhurried())
+        let discovered = Discovered { peers, judge, ..Discovered::default() };
+        Self::with_list(no_leaks, counters, servers, discovered, times)
     }
 
     /// Nodes `n0` and on, each at an address of its own below 127.`net`.0.0 and all at one port.

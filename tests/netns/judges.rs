@@ -14,8 +14,15 @@ use crate::verdicts::alone;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const PORT: u16 = 9_877;
+const FLAGS: [&str; 4] = ["--interval", "100ms", "--listen", "0.0.0.0:9877"];
 /// The last rank begins after 28 s, and a judgement follows every 15 s.
 const LONG: Duration = Duration::from_mins(3);
+
+/// Loses every third request from `b` to `d` from the beginning.
+fn losing_link(mesh: &Mesh) -> Faults<'_> {
+    let rule = format!("ip saddr {} icmp type echo-request numgen inc mod 3 < 1 drop", mesh.node("b").ipv4());
+    Faults::new(&mesh.node("d").namespace, "eth0", &[], &[rule])
+}
 
 fn is_judge(agent: &Agent<'_>) -> bool {
     agent.metrics().value("judge", &[]).is_some_and(|value| value > 0.0)
@@ -33,12 +40,9 @@ fn three_judges(agents: &[Agent<'_>]) -> Vec<usize> {
 fn judges_give_a_losing_link_the_same_id_and_one_that_is_killed_is_replaced() {
     let _alone = alone();
     let mesh = Mesh::of(&NAMES);
+    let _faults = losing_link(&mesh);
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
-    // Every third request from one to the other is lost from the beginning.
-    let rule = format!("ip saddr {} icmp type echo-request numgen inc mod 3 < 1 drop", mesh.node("b").ipv4());
-    let _faults = Faults::new(&mesh.node("d").namespace, "eth0", &[], &[rule]);
-    let flags = ["--interval", "100ms", "--listen", &format!("0.0.0.0:{PORT}")];
-    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &flags);
+    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &FLAGS);
 
     let judges = three_judges(&agents);
     until_within(LONG, "two judges export the same verdict", || {
@@ -62,11 +66,9 @@ fn judges_give_a_losing_link_the_same_id_and_one_that_is_killed_is_replaced() {
 fn a_judgement_that_panics_leaves_probing_and_the_verdicts_of_the_others() {
     let _alone = alone();
     let mesh = Mesh::of(&NAMES);
+    let _faults = losing_link(&mesh);
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
-    let rule = format!("ip saddr {} icmp type echo-request numgen inc mod 3 < 1 drop", mesh.node("b").ipv4());
-    let _faults = Faults::new(&mesh.node("d").namespace, "eth0", &[], &[rule]);
-    let flags = ["--interval", "100ms", "--listen", &format!("0.0.0.0:{PORT}")];
-    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &flags);
+    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &FLAGS);
     let judges = three_judges(&agents);
     let named = |agent: &Agent<'_>| link(&agent.json("/api/v1/verdicts")).map(|link| link["judges"].clone());
     let victim = agents[judges[0]].node.name;
@@ -78,7 +80,7 @@ fn a_judgement_that_panics_leaves_probing_and_the_verdicts_of_the_others() {
         old.process.signal(libc::SIGKILL);
         old.process.end();
         let node = mesh.node(NAMES[odd]);
-        agents.insert(odd, Agent::start(node, Socket::Ping, &peers, PORT, &[&flags[..], &["--zone", &zone]].concat()));
+        agents.insert(odd, Agent::start(node, Socket::Ping, &peers, PORT, &[&FLAGS[..], &["--zone", &zone]].concat()));
         let fails = |agent: &&Agent<'_>| agent.metrics().value("judgements_failed_total", &[]) >= Some(2.0);
         until_within(LONG, "the judgements fail, and metrics say so", || {
             let count = agents.iter().filter(fails).count();
@@ -121,11 +123,9 @@ fn link(document: &Value) -> Option<&Value> {
 fn all_agents_give_the_answer_of_the_judges_and_two_that_are_killed_at_once_leave_their_past() {
     let _alone = alone();
     let mesh = Mesh::of(&NAMES);
+    let faults = losing_link(&mesh);
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
-    let rule = format!("ip saddr {} icmp type echo-request numgen inc mod 3 < 1 drop", mesh.node("b").ipv4());
-    let faults = Faults::new(&mesh.node("d").namespace, "eth0", &[], &[rule]);
-    let flags = ["--interval", "100ms", "--listen", &format!("0.0.0.0:{PORT}")];
-    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &flags);
+    let mut agents = mesh.agents(Socket::Ping, &peers, PORT, &FLAGS);
 
     three_judges(&agents);
     let ids = until_within(LONG, "all agents give the verdict of three judges", || {
