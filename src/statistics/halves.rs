@@ -122,13 +122,16 @@ impl Halves {
         half.saturating_sub(1).is_multiple_of(self.per_minute)
     }
 
-    /// Returns when this second was, if it was within `minute`, and otherwise when that began.
-    /// Seconds are counted from the first tick, modulo 2^16.
-    pub(super) fn in_minute(&self, minute: u32, second: u16) -> Nanos {
+    /// Returns when this second was, if it was within `minute` or, if it `may_be_later`, between
+    /// that and now; and otherwise when that minute began. Seconds are counted from the first tick,
+    /// modulo 2^16.
+    pub(super) fn at_or_after(&self, minute: u32, second: u16, may_be_later: bool) -> Nanos {
         let begin = self.minute_begin(minute);
-        let after = second.wrapping_sub(modulo(seconds(begin.since(self.begin(1)))));
-        let after = Nanos(u64::from(after) * 1_000_000_000);
-        if after < HOUR_STEP.into() { begin.plus(after) } else { begin }
+        let first = modulo(seconds(begin.since(self.begin(1))));
+        let [after, now] = [second, self.moment().second].map(|second| second.wrapping_sub(first));
+        let after_begin = Nanos(u64::from(after) * 1_000_000_000);
+        let is_within = after_begin < HOUR_STEP.into() || may_be_later && after <= now;
+        if is_within { begin.plus(after_begin) } else { begin }
     }
 
     /// Returns when `minute` began, on the clock of the ticks. The result is wrong

@@ -34,6 +34,7 @@ pub use histogram::{ClassicReading, Histogram, HistogramReading};
 pub use hour::{HourReading, HourStep, LinksHour, TenMinutes};
 pub use lag::{LagCounts, SendLag};
 pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
+use recent::Counts;
 pub use recent::RecentReading;
 pub use scale::{BINS_MAX, Scale};
 pub use sink::MethodSink;
@@ -117,12 +118,16 @@ struct Numbers {
     hours: Hours,
     /// Time between two probes to the same peer.
     interval: Nanos,
-    /// Number of probes in [`LOSS_KNOWN_AFTER`].
-    late: u8,
+    /// Numbers of probes in [`LOSS_KNOWN_AFTER`] and [`APART`].
+    counts: Counts,
 }
 
 /// A loss is known within this time, at timeouts of up to 5 s.
 const LOSS_KNOWN_AFTER: Nanos = Nanos::from_millis(6_000);
+/// A loss after so long without one is another loss, as judges say of verdicts.
+const APART: Nanos = Nanos::from_millis(90_000);
+/// Answers in a row that it needs at long intervals.
+const APART_MIN: u64 = 2;
 
 /// The numbers of one method, to read.
 #[derive(Clone, Copy, Debug)]
@@ -525,8 +530,10 @@ impl<'a> MethodStatistics<'a> {
     /// Returns when the current run of losing minutes began, on the monotonic clock. `None` if
     /// nothing was lost in the `recent` window, or if the slot has no hour.
     ///
-    /// It is the time at which the first loss was known if no other loss of its minute was long
-    /// before, and otherwise the start of that minute.
+    /// It is the time at which the first loss was known. A loss begins a run if the probes of
+    /// [`APART`] before it were answered, and at least two. At intervals so short that these cannot
+    /// be counted, and where probes before it were not measured, it is the start of its minute if
+    /// other losses were before it.
     ///
     /// A run may have a gap of one minute. At intervals of `i` minutes, only every `i`th
     /// minute can have a loss, so the gap may be `2i - 1` minutes. A run that is as old as
@@ -540,7 +547,8 @@ impl<'a> MethodStatistics<'a> {
         let gap = u32::try_from(2 * minutes_apart - 1).unwrap_or(u32::MAX);
         let minute = numbers.hours.losing_since(slot, gap, || self.outcomes(slot).lost)?;
         let first_lost = self.slot(slot).map(|peer| peer.recent().first_lost())?;
-        Some(self.halves.in_minute(minute, first_lost))
+        let is_counted = numbers.counts.apart < u8::MAX;
+        Some(self.halves.at_or_after(minute, first_lost, is_counted))
     }
 
     fn outcomes(self, slot: SlotId) -> Outcomes {
@@ -555,7 +563,10 @@ impl Numbers {
             zones: ZonePairs::new(),
             hours: Hours::new(),
             interval,
-            late: u8::try_from(LOSS_KNOWN_AFTER.0 / interval.0.max(1)).unwrap_or(u8::MAX),
+            counts: Counts {
+                late: u8::try_from(LOSS_KNOWN_AFTER.0 / interval.0.max(1)).unwrap_or(u8::MAX),
+                apart: u8::try_from(APART.0.div_ceil(interval.0.max(1)).max(APART_MIN)).unwrap_or(u8::MAX),
+            },
         }
     }
 }

@@ -39,8 +39,8 @@ pub(super) struct Windows {
 /// What only losses change.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// When a probe was lost while neither half had a loss, in seconds after the first tick, modulo
-    /// 2^16.
+    /// When a probe was lost while neither half had a loss, and enough probes had been answered
+    /// since the last one ([`Counts::apart`]), in seconds after the first tick, modulo 2^16.
     first: AtomicU16,
     /// Number of probes that were answered between the last losses in a row and the loss before.
     answered_before: AtomicU8,
@@ -56,6 +56,16 @@ pub(super) struct Moment {
     pub(super) window: u16,
     /// Seconds after the first tick, modulo 2^16.
     pub(super) second: u16,
+}
+
+/// Numbers of probes in some times, at an interval.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counts {
+    /// At most this many are answered between a lost one and the time when its loss is known.
+    pub(super) late: u8,
+    /// Probes answered in a row after which a further loss is another one. 255 is too many to be
+    /// counted.
+    pub(super) apart: u8,
 }
 
 /// The two halves of one slot.
@@ -120,9 +130,8 @@ impl Recent<'_> {
         [&half.sent, &half.lost].into_iter().chain(bins).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
-    /// Counts an event at this moment. `cell` is that of its round-trip time. At most `late` probes
-    /// are answered between a lost one and the time when its loss is known.
-    pub(super) fn record(&self, event: Event, cell: usize, Moment { window, second }: Moment, late: u8) {
+    /// Counts an event at this moment. `cell` is that of its round-trip time.
+    pub(super) fn record(&self, event: Event, cell: usize, Moment { window, second }: Moment, counts: Counts) {
         let windows = &self.windows.numbers;
         let held = windows.done();
         if held != window {
@@ -142,15 +151,16 @@ impl Recent<'_> {
                 bump8(&self.windows.answered_since);
             }
             Event::Lost => {
-                if self.windows.halves.iter().all(|half| half.lost.load(Ordering::Relaxed) == 0) {
+                let answered = self.windows.answered_since.load(Ordering::Relaxed);
+                let lost_in_row = self.windows.lost_in_row.load(Ordering::Relaxed);
+                let is_calm = self.windows.halves.iter().all(|half| half.lost.load(Ordering::Relaxed) == 0);
+                if is_calm && (lost_in_row == 0 || answered >= counts.apart) {
                     self.losses.first.store(second, Ordering::Relaxed);
                 }
                 bump8(&half.lost);
                 self.losses.last.store(second.to_le_bytes()[0], Ordering::Relaxed);
                 // A loss is known late. So the last ones of an outage come after the first answers.
-                let answered = self.windows.answered_since.load(Ordering::Relaxed);
-                let is_outage = self.windows.lost_in_row.load(Ordering::Relaxed) >= OUTAGE_PROBES;
-                if answered > if is_outage { late } else { 0 } {
+                if answered > if lost_in_row >= OUTAGE_PROBES { counts.late } else { 0 } {
                     self.losses.answered_before.store(answered, Ordering::Relaxed);
                     self.windows.lost_in_row.store(0, Ordering::Relaxed);
                     self.windows.answered_since.store(0, Ordering::Relaxed);
@@ -213,8 +223,8 @@ impl Recent<'_> {
         })
     }
 
-    /// Returns when a probe was lost while neither half had a loss, in seconds after the first
-    /// tick, modulo 2^16.
+    /// Returns when the first probe was lost after enough answers in a row, in seconds after the
+    /// first tick, modulo 2^16.
     pub(super) fn first_lost(&self) -> u16 {
         self.losses.first.load(Ordering::Relaxed)
     }
@@ -285,10 +295,12 @@ mod tests {
 
     const RECEIVED: Event = Event::Received { rtt: Nanos(1), reordered: false, sequence: 0, stamp: Stamp::Kernel };
 
+    const AT_ONCE: Counts = Counts { late: 0, apart: 90 };
+
     fn record(recent: Recent<'_>, window: u16, times: usize) {
         for _ in 0..times {
-            recent.record(Event::Sent, 0, Moment { window, second: 0 }, 0);
-            recent.record(RECEIVED, 0, Moment { window, second: 0 }, 0);
+            recent.record(Event::Sent, 0, Moment { window, second: 0 }, AT_ONCE);
+            recent.record(RECEIVED, 0, Moment { window, second: 0 }, AT_ONCE);
         }
     }
 
@@ -321,13 +333,14 @@ mod tests {
         let (windows, losses, scale) = (Windows::default(), Losses::default(), Scale::default());
         let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();
         let recent = Recent { windows: &windows, losses: &losses, bins: &bins, scale: &scale };
+        let counts = Counts { late, ..AT_ONCE };
         for outcome in outcomes.chars() {
-            recent.record(Event::Sent, 0, Moment { window: 8, second: 0 }, late);
+            recent.record(Event::Sent, 0, Moment { window: 8, second: 0 }, counts);
             recent.record(
                 if outcome == 'x' { Event::Lost } else { RECEIVED },
                 0,
                 Moment { window: 8, second: 0 },
-                late,
+                counts,
             );
         }
         let reading = recent.read(8, true, 60.0).expect("a reading");

@@ -25,7 +25,7 @@ impl Sink for MethodSink<'_> {
         let Self { statistics, method } = *self;
         let Some(numbers) = &statistics.numbers[method as usize] else { return };
         let Some(peer) = numbers.slots.get(slot.index()) else { return };
-        peer.record(event, statistics.halves.moment(), numbers.late);
+        peer.record(event, statistics.halves.moment(), numbers.counts);
         let cell = match event {
             Event::Received { stamp, rtt, .. } => {
                 bump(&statistics.stamps[stamp as usize], 1);

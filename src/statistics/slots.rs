@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::histogram::{ClassicReading, HistogramReading};
-use super::recent::{Losses, Moment, Recent, Windows};
+use super::recent::{Counts, Losses, Moment, Recent, Windows};
 use super::scale::Scale;
 use super::unsent::{Unsent, UnsentReading};
 use super::{bump, bump32};
@@ -210,7 +210,7 @@ impl Rare {
 }
 
 impl PeerStatistics<'_> {
-    pub(super) fn record(self, event: Event, moment: Moment, late: u8) {
+    pub(super) fn record(self, event: Event, moment: Moment, counts: Counts) {
         let Self { hot, rare, cells, scale, .. } = self;
         let mut cell = 0;
         match event {
@@ -234,7 +234,7 @@ impl PeerStatistics<'_> {
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
             Event::Extra { .. } => {}
         }
-        self.recent().record(event, cell, moment, late);
+        self.recent().record(event, cell, moment, counts);
     }
 
     /// Counts SYN segments that were sent again.
