@@ -14,6 +14,9 @@ const ECHO_REPLY: &str = "icmp type echo-reply";
 /// A UDP probe of a peer, and the answer to one of ours.
 const UDP_REQUEST: &str = "udp dport 9877";
 const UDP_ANSWER: &str = "udp sport 9877";
+/// The same of a handshake.
+const TCP_REQUEST: &str = "tcp dport 9878";
+const TCP_ANSWER: &str = "tcp sport 9878";
 
 /// A protocol that [`IngressLoss::of_all`] drops.
 #[derive(Clone, Copy)]
@@ -53,9 +56,21 @@ impl<'a> IngressLoss<'a> {
     ) -> Self {
         let kinds: &[_] = match dropped {
             Dropped::Udp => &[UDP_REQUEST, UDP_ANSWER],
-            Dropped::Tcp => &["tcp dport 9878", "tcp sport 9878"],
+            Dropped::Tcp => &[TCP_REQUEST, TCP_ANSWER],
         };
         Self::start(cluster, pod, senders, kinds, "")
+    }
+
+    /// Drops every fifth packet of our probes, of each kind, that `sender` sends, where it arrives
+    /// on the eth0 of each of `receivers`.
+    pub fn of_every_fifth_from<'p>(
+        cluster: &'a Cluster,
+        sender: &Pod,
+        receivers: impl Iterator<Item = &'p Pod>,
+    ) -> Vec<Self> {
+        let kinds = [ECHO_REQUEST, ECHO_REPLY, UDP_REQUEST, UDP_ANSWER, TCP_REQUEST, TCP_ANSWER];
+        let at = |pod: &Pod| Self::start(cluster, &pod.name, std::iter::once(sender), &kinds, "numgen inc mod 5 < 1");
+        receivers.map(at).collect()
     }
 
     fn start<'p>(
@@ -122,8 +137,8 @@ impl Drop for LinkDown<'_> {
     }
 }
 
-/// One pod's packets no longer arrive at one node. So only the links between these two are
-/// cut, in both directions.
+/// Some pods' packets no longer arrive at one node. So only the links between these are cut, in
+/// both directions.
 pub struct Cut<'a> {
     cluster: &'a Cluster,
     node: String,
@@ -139,6 +154,13 @@ impl<'a> Cut<'a> {
         let table = format!("table netdev kube_canary_cut {{ chain cut {{ {INGRESS} {rules} }}; }}");
         cluster.on_node(node, &["nft", &table]).unwrap();
         Self { cluster, node: node.to_owned() }
+    }
+
+    /// Cuts all links between these pods and the other nodes `outside`, by the same rule on each of
+    /// these nodes.
+    pub fn around(cluster: &'a Cluster, pods: &[&Pod], outside: &[&String]) -> Vec<Self> {
+        let addresses: Vec<String> = pods.iter().flat_map(|pod| pod.addresses.clone()).collect();
+        outside.iter().map(|node| Self::between(cluster, &addresses, node)).collect()
     }
 }
 

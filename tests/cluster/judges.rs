@@ -28,7 +28,8 @@ pub fn verdicts(cluster: &Cluster, pod: &Pod) -> Result<Vec<Value>, String> {
     Ok(of_the_network(&agents::json(cluster, pod, "/api/v1/verdicts")?))
 }
 
-fn of_the_network(document: &Value) -> Vec<Value> {
+/// The verdicts of a document that are over the network.
+pub fn of_the_network(document: &Value) -> Vec<Value> {
     let verdicts = document["verdicts"].as_array().unwrap_or_else(|| panic!("no verdicts: {document}"));
     let is_of_agent = |verdict: &&Value| OF_AGENTS.iter().any(|kind| verdict["kind"] == *kind);
     verdicts.iter().filter(|verdict| !is_of_agent(verdict)).cloned().collect()

@@ -80,6 +80,16 @@ pub fn doctor_in_pod(cluster: &Cluster, pod: &Pod) -> Result<BTreeSet<Finding>, 
     Ok(rows::losses_in(&document["verdicts"]))
 }
 
+/// Runs doctor beside `pod`, where it asks the judges.
+///
+/// # Errors
+/// If its exit code is not 0: what it prints.
+pub fn doctor_by_judges(cluster: &Cluster, pod: &Pod) -> Result<(), String> {
+    let output = cluster.in_pod_output(&pod.name, &[PROGRAM, "doctor", "--url", "http://127.0.0.1"])?;
+    let said = [output.stdout, output.stderr].concat();
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&said).into_owned()) }
+}
+
 /// A Prometheus in a pod's network namespace, with the shipped rules.
 pub struct Prometheus<'a> {
     cluster: &'a Cluster,
