@@ -110,9 +110,13 @@ def partition(rng, size, zones, partial, shares, loss=1.0, one_sided=False, is_s
 def zone_cut(rng, size, zones, partial, loss, even=True, is_seen_whole=True):
     mesh = quiet(Mesh(rng, size, zones, partial, even))
     zone = rng.choice(sorted(set(mesh.zone.values())))
-    crossing(mesh, mesh.of_zone(zone), loss)
+    nodes = mesh.of_zone(zone)
+    crossing(mesh, nodes, loss)
     if not is_seen_whole:
-        mesh.absent.update(mesh.of_zone(zone))
+        mesh.absent.update(nodes)
+    if len(nodes) == 1:
+        # The links of the zone are those of its only node, and the narrower cause is named.
+        return mesh, Expected([Claim("node", nodes)], guilty=[zone, *nodes])
     if zones == 2:
         return mesh, Expected([Claim("zone_pair", ["z1", "z2"])], guilty=["z1", "z2"])
     return mesh, Expected([Claim("zone", [zone])], guilty=[zone])

@@ -13,7 +13,7 @@ use super::groups;
 use super::pairs::{Pair, Scope};
 use super::score::{NodeSum, gain, is_spread, likelihood};
 use super::search::{self, Costs, Search};
-use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared};
+use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, Rest, Shared};
 use super::tally::Tally;
 use crate::matrix::JUDGED_BYTES_PER_NODE;
 
@@ -125,7 +125,7 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
 ///
 /// Two bad nodes of six, or of a zone or domain, are in most pairs. One wide cause explains them
 /// passably and is found first, though the two nodes explain more. So an explanation with zones or
-/// domains is compared with one without.
+/// domains is compared with those without one of them, and the best of these with one without any.
 async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     let mut banned: Vec<Cause> = Vec::new();
     let explain = async |shared: Shared, is_banned: &dyn Fn(Cause) -> bool| {
@@ -143,12 +143,6 @@ async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
         let other = explain(best.shared, &is_domain).await;
         best = better(best, other);
     }
-    if best.findings.found.iter().any(|finding| is_of_zones(finding.cause)) {
-        let other = explain(best.shared, &is_of_zones).await;
-        if other.credit > best.credit {
-            return other;
-        }
-    }
     let mut tried = 0;
     while tried < ZONE_TRIALS_MAX
         && let Some(zones) = best.findings.found.iter().map(|it| it.cause).filter(|it| is_of_zones(*it)).nth(tried)
@@ -162,6 +156,10 @@ async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
             banned.pop();
         }
     }
+    if best.findings.found.iter().any(|finding| is_of_zones(finding.cause)) {
+        let other = explain(best.shared, &is_of_zones).await;
+        best = better(best, other);
+    }
     best
 }
 
@@ -170,10 +168,11 @@ async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) ->
     let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.of(finding.cause)).sum();
     credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
     credit -= if shared.of == Hypothesis::Paths { PATHS_COST } else { 0.0 };
+    let found = beside_paths(search, findings, shared).await;
     search
         .scope
         .each_pair(|pair| {
-            let mut touching = findings.of_pair(search.scope, pair).map(|(_, finding)| finding).peekable();
+            let mut touching = findings.of_pair(search.scope, pair).map(|(place, _)| &found[place]).peekable();
             credit += if touching.peek().is_some() {
                 likelihood_below(touching, shared, pair)
             } else {
@@ -182,6 +181,53 @@ async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) ->
         })
         .await;
     credit
+}
+
+/// Returns the causes with what they lose where no path is bad: the median loss of their cells, as
+/// most of these are on none. The mean over all would fit neither the ones nor the others.
+async fn beside_paths(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Vec<Finding> {
+    let mut found = findings.found.clone();
+    if shared.of != Hypothesis::Paths {
+        return found;
+    }
+    let mut rates = vec![Rates::default(); found.len()];
+    each_cell_of_one(search.scope, findings, |place, cell| rates[place].add(cell)).await;
+    for (finding, rates) in found.iter_mut().zip(rates) {
+        finding.rate = rates.median().unwrap_or(finding.rate);
+    }
+    let mut even = vec![Tally::default(); found.len()];
+    each_cell_of_one(search.scope, findings, |place, cell| {
+        let at = |rate: f64| likelihood(cell.lost, cell.probes, rate);
+        if at(found[place].rate) >= if_on_path(shared, cell) {
+            even[place] = even[place].plus(cell);
+        }
+    })
+    .await;
+    for (finding, even) in found.iter_mut().zip(even).filter(|(_, even)| even.probes > 0) {
+        finding.rate = even.rate();
+    }
+    found
+}
+
+/// Returns the log-likelihood of a cell's or a pair's losses at a rate of its own, that of a path.
+fn if_on_path(shared: Shared, tally: Tally) -> f64 {
+    if shared.may_be_on_path(tally) {
+        likelihood(tally.lost, tally.probes, tally.rate()) - shared.path_cost()
+    } else {
+        f64::NEG_INFINITY
+    }
+}
+
+/// Calls `visit` with each cell that one cause alone touches, and the place of that cause.
+async fn each_cell_of_one(scope: &Scope<'_>, findings: &Findings, mut visit: impl FnMut(usize, Tally)) {
+    scope
+        .each_pair(|pair| {
+            let mut touching = findings.of_pair(scope, pair);
+            if let (Some((place, _)), None) = (touching.next(), touching.next()) {
+                [pair.there, pair.back].into_iter().filter(|it| it.probes > 0).for_each(|cell| visit(place, cell));
+            }
+        })
+        .await;
 }
 
 /// Returns the log-likelihood of a pair's losses if these causes touch the pair.
@@ -193,9 +239,11 @@ fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Share
         // The measured rates include the shared loss.
         passes *= (1.0 - finding.rate).max(0.0) / (1.0 - shared.rate).max(1e-3);
     }
-    let alike = likelihood(both.lost, both.probes, (1.0 - passes).max(shared.rate));
+    let rate = (1.0 - passes).max(shared.rate);
+    let alike = |tally: Tally| likelihood(tally.lost, tally.probes, rate).max(if_on_path(shared, tally));
     let own = || likelihood(both.lost, both.probes, both.rate()) - OWN_RATE;
-    if may_be_own { alike.max(own()) } else { alike }
+    let (whole, each) = (alike(both), alike(pair.there) + alike(pair.back));
+    whole.max(each).max(if may_be_own { own() } else { whole }) + shared.off_path(pair)
 }
 
 /// Returns the sums of pairs that no cause touches, and the number of links on a bad path per node.

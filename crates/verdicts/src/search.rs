@@ -404,8 +404,13 @@ impl Sum {
     pub fn worth(&self, shared: Shared) -> (f64, bool) {
         let alike = gain(self.lost, self.probes, shared.rate) - f64::from(self.explained);
         let most = self.hit >= OWN_RATE_PAIRS_MIN && self.hit * 4 >= self.pairs * 3;
-        let apart = f64::from(self.apart);
-        if most && apart > alike { (apart, true) } else { (alike, false) }
+        if most && self.apart() > alike { (self.apart(), true) } else { (alike, false) }
+    }
+
+    /// Returns the worth in nats if each pair loses at its own rate. Those that lose nothing have
+    /// their cost, too: otherwise the links that chance puts on a bad path would suffice.
+    fn apart(&self) -> f64 {
+        f64::from(self.apart) - OWN_RATE * f64::from(self.pairs - self.hit)
     }
 }
 
@@ -486,19 +491,20 @@ fn zone_candidates<'a>(
     });
     let zones = known.flat_map(|zone| [(zone, false), (zone, true)]).filter_map(move |(zone, inside)| {
         let mut sum = Sum::default();
-        let (mut below, mut parts) = (0.0, 0);
+        let (mut below, mut below_if_apart, mut parts) = (0.0, 0.0, 0);
         for other in (0..count).filter(|other| inside || *other != zone) {
             let part = &weighed.zones[zone_place(zone, other)];
             if part.pairs > 0 {
                 sum.add(part);
                 parts += 1;
                 below += (part.worth(shared).0 - search.costs.zones).max(0.0);
+                below_if_apart += (part.apart() - search.costs.zones).max(0.0);
             }
         }
         let finding = counts(wide(search, shared, Cause::Zone(zone, inside), &sum), &sum);
         // If only one zone pair is involved, the cause is that pair. Zone pairs that lose at
-        // different rates are separate causes.
-        finding.filter(|finding| parts >= 2 && finding.score > below)
+        // different rates are separate causes, unless each link has its own rate anyway.
+        finding.filter(|it| parts >= 2 && it.score > if it.is_uneven { below_if_apart } else { below })
     });
     pairs.chain(zones)
 }
@@ -572,4 +578,17 @@ async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Sh
         .await;
     let few = |index: usize| pairs[index].1 <= (pairs[index].0 / 6).max(1) && pairs[index].0 > 2;
     findings.found.extend(exceptions.into_iter().filter(|(index, _)| few(*index)).map(|(_, finding)| finding));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_that_lose_nothing_count_against_a_cause_whose_links_differ() {
+        let shared = Shared { of: Hypothesis::Paths, rate: 0.001, path_share: 0.4, path_rate: None };
+        let sum = |hit| Sum { pairs: 20, hit, apart: 30.0, explained: 1.0, ..Sum::default() };
+        let worth = |hit| sum(hit).worth(shared);
+        assert_eq!([worth(20), worth(16), worth(14)], [(30.0, true), (22.0, true), (-1.0, false)]);
+    }
 }

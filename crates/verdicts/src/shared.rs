@@ -25,8 +25,6 @@ const PATH_SHARE: (f64, f64) = (0.3, 0.6);
 /// Largest cost in nats if a cell's loss rate is not that of the bad path, which may carry one or
 /// both of its flows. Flows on one path may lose at different rates, but few do.
 const MISFIT_MAX: f64 = 4.0;
-/// Number of classes of loss rates. The path's rate is the median of the cells' rates, to the
-/// precision of a class.
 const RATE_CLASSES: usize = 16;
 
 /// A hypothesis about what all links share.
@@ -58,13 +56,17 @@ pub struct Shared {
 pub struct Rest {
     /// Probes of cells at the shared rate.
     pub even: Tally,
-    /// Probes of cells on a bad path, by their loss rate.
-    on_path: [Tally; RATE_CLASSES],
+    /// Probes of cells on a bad path.
+    on_path: Rates,
     /// Number of cells, and how many of them are on a bad path.
     pub cells: [u32; 2],
     /// Number of pairs without a bad path, and how many of them lose.
     pub pairs: [u32; 2],
 }
+
+/// Probes by the loss rate of their cell or pair, in classes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rates([Tally; RATE_CLASSES]);
 
 impl Shared {
     /// Returns the first guess of what is shared, from these losses.
@@ -87,7 +89,8 @@ impl Shared {
         };
         let [cells, on_path] = rest.cells.map(f64::from);
         let path_share = ((on_path + 1.0) / (cells + 2.0)).min(PATH_SHARE.1);
-        let path_rate = if self.of == Hypothesis::Paths { rest.path_rate() } else { None };
+        // The rate of a flow: most of these cells have one flow on the path.
+        let path_rate = if self.of == Hypothesis::Paths { rest.on_path.median() } else { None };
         Self { rate, path_share, path_rate, ..self }
     }
 
@@ -101,8 +104,18 @@ impl Shared {
         (learnt.rate / self.rate - 1.0).abs() < 0.1 && is_share_near && is_path_near
     }
 
+    /// Returns what each pair pays if some cells are on a bad path, whether a cause touches it or
+    /// not: the logarithm of the share of those that are not.
+    pub fn off_path(&self, pair: &Pair) -> f64 {
+        if self.of != Hypothesis::Paths {
+            return 0.0;
+        }
+        let cells = u8::from(pair.there.probes > 0) + u8::from(pair.back.probes > 0);
+        f64::from(cells) * (1.0 - self.path_share).ln()
+    }
+
     /// Returns the cost of a cell on a bad path, in nats.
-    fn path_cost(&self) -> f64 {
+    pub fn path_cost(&self) -> f64 {
         OWN_RATE + ((1.0 - self.path_share) / self.path_share).ln()
     }
 
@@ -114,10 +127,14 @@ impl Shared {
         (at(tally.rate()) - at(rate).max(at(rate * (2.0 - rate)))).clamp(0.0, MISFIT_MAX)
     }
 
+    /// Whether a cell or pair loses so much that a bad path may be the reason.
+    pub fn may_be_on_path(&self, tally: Tally) -> bool {
+        self.of == Hypothesis::Paths && tally.lost >= PATH_LOST_MIN && tally.rate() >= PATH_RATE_MIN
+    }
+
     /// Returns the nats that a bad path explains of a cell; 0 if the cell is not on one.
     fn by_path(&self, tally: Tally) -> f64 {
-        let is_lossy = tally.lost >= PATH_LOST_MIN && tally.rate() >= PATH_RATE_MIN;
-        if self.of != Hypothesis::Paths || !is_lossy {
+        if !self.may_be_on_path(tally) {
             return 0.0;
         }
         (gain(tally.lost, tally.probes, self.rate) - self.path_cost() - self.misfit(tally)).max(0.0)
@@ -142,13 +159,7 @@ impl Shared {
     /// Returns the log-likelihood of a pair's losses if no cause touches it.
     pub fn likelihood(&self, pair: &Pair) -> f64 {
         let both = pair.both();
-        let even = likelihood(both.lost, both.probes, self.rate) + self.explains(pair);
-        if self.of == Hypothesis::Paths {
-            let cells = u8::from(pair.there.probes > 0) + u8::from(pair.back.probes > 0);
-            even + f64::from(cells) * (1.0 - self.path_share).ln()
-        } else {
-            even
-        }
+        likelihood(both.lost, both.probes, self.rate) + self.explains(pair) + self.off_path(pair)
     }
 
     /// Adds a pair that no cause touches. Returns whether it is on a bad path.
@@ -160,8 +171,7 @@ impl Shared {
             rest.cells[0] += 1;
             if are_both || nats > 0.0 {
                 rest.cells[1] += 1;
-                let class = &mut rest.on_path[rate_class(tally)];
-                *class = class.plus(tally);
+                rest.on_path.add(tally);
             } else {
                 rest.even = rest.even.plus(tally);
             }
@@ -178,25 +188,34 @@ impl Shared {
 impl Rest {
     /// Returns the probes of cells on a bad path.
     pub fn on_path(&self) -> Tally {
-        self.on_path.iter().fold(Tally::default(), |sum, class| sum.plus(*class))
-    }
-
-    /// Returns the loss rate of the bad path: the median rate of its cells, because most of them
-    /// have one flow on it.
-    fn path_rate(&self) -> Option<f64> {
-        let half = self.on_path().probes / 2;
-        let mut probes = 0;
-        let middle = self.on_path.iter().find(|class| {
-            probes = class.probes.saturating_add(probes);
-            probes > half
-        });
-        middle.map(|class| class.rate())
+        self.on_path.sum()
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is 0 to 1")]
-fn rate_class(tally: Tally) -> usize {
-    ((tally.rate() * RATE_CLASSES as f64) as usize).min(RATE_CLASSES - 1)
+impl Rates {
+    /// Adds the probes of a cell or a pair.
+    pub fn add(&mut self, tally: Tally) {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate is 0 to 1")]
+        let class = &mut self.0[((tally.rate() * RATE_CLASSES as f64) as usize).min(RATE_CLASSES - 1)];
+        *class = class.plus(tally);
+    }
+
+    fn sum(&self) -> Tally {
+        self.0.iter().fold(Tally::default(), |sum, class| sum.plus(*class))
+    }
+
+    /// Returns the median loss rate: that of the class in the middle and its two neighbours. One
+    /// rate may be at the limit of two classes. `None` without any probe.
+    pub fn median(&self) -> Option<f64> {
+        let half = self.sum().probes / 2;
+        let mut probes = 0;
+        let middle = self.0.iter().position(|class| {
+            probes = class.probes.saturating_add(probes);
+            probes > half
+        })?;
+        let near = &self.0[middle.saturating_sub(1)..RATE_CLASSES.min(middle + 2)];
+        Some(near.iter().fold(Tally::default(), |sum, class| sum.plus(*class)).rate())
+    }
 }
 
 /// Returns the measured rate if it is above the calm one, otherwise the rate with the prior.
@@ -207,4 +226,19 @@ fn plain(rest: Tally) -> f64 {
 /// Returns a rate with the prior of a calm mesh.
 pub fn calm(rest: Tally) -> f64 {
     ((f64::from(rest.lost) + 1.0) / (f64::from(rest.probes) + PRIOR_PROBES)).max(CALM.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_of_one_rate_at_the_limit_of_two_classes_is_that_rate() {
+        assert_eq!(Rates::default().median(), None);
+        let mut rates = Rates::default();
+        // 30 of 32 is the limit of the last class.
+        (28..=32).for_each(|lost| rates.add(Tally { probes: 32, lost }));
+        (0..4).for_each(|_| rates.add(Tally { probes: 32, lost: 8 }));
+        assert_eq!(rates.median(), Some(30.0 / 32.0));
+    }
 }
