@@ -118,6 +118,10 @@ class Mesh:
         self.drops = {}  # what agents say of packets that their sockets dropped
         self.cells, self.received, self.ghosts = {}, {}, {}
         self.node_cells = {}  # of the nodes' network
+        self.labels = ("icmp",)  # protocols of the probes by which reports name them; the first is of `cells`
+        self.of_labels = []  # pairs of labels and a function as in `ways`: what faults lose of these alone
+        self.unsent = []  # functions of source, destination and label: why no probe can be sent, or None
+        self.more_cells = {}  # by label, of all but the first
 
     def of_zone(self, zone):
         return [n for n in self.nodes if self.zone[n] == zone]
@@ -127,13 +131,14 @@ class Mesh:
 
     def fault_loss(self, a, b):
         """What faults alone lose on a way, of either type of packets."""
-        return lost(a, b, self.ways, self.requests, self.replies)
+        return lost(a, b, self.ways, self.requests, self.replies, [way for _, way in self.of_labels])
 
-    def losses(self, a, b, network):
+    def losses(self, a, b, network, label):
         """What the requests from a to b lose in a network, and their replies."""
         has_faults = not self.faulty or network in self.faulty
-        there = lost(a, b, [self.base], *([self.ways, self.requests, self.filters] if has_faults else []))
-        back = lost(b, a, [self.base], *([self.ways, self.replies] if has_faults else []))
+        own = [way for labels, way in self.of_labels if label in labels]
+        there = lost(a, b, [self.base], *([self.ways, own, self.requests, self.filters] if has_faults else []))
+        back = lost(b, a, [self.base], *([self.ways, own, self.replies] if has_faults else []))
         return there, 1 - (1 - back) * (1 - self.late[a]) if a in self.late else back
 
     def measure(self):
@@ -143,7 +148,7 @@ class Mesh:
         for a in self.nodes:
             sent = self.seconds[a]
             for b in self.peers[a]:
-                there, back = self.losses(a, b, "pod")
+                there, back = self.losses(a, b, "pod", self.labels[0])
                 arrived = sent - binomial(rng, sent, there)
                 answered = arrived - binomial(rng, arrived, back)
                 # The destination counts in a window of its own.
@@ -155,8 +160,13 @@ class Mesh:
                     rtt += longer(a, b)
                 self.cells[a, b] = sent, sent - answered, rtt
                 if self.faulty:
-                    there, back = self.losses(a, b, "node")
+                    there, back = self.losses(a, b, "node", self.labels[0])
                     self.node_cells[a, b] = sent, binomial(rng, sent, 1 - (1 - there) * (1 - back)), rtt
+                for label in self.labels[1:]:
+                    there, back = self.losses(a, b, "pod", label)
+                    loss = 1 - (1 - there) * (1 - back)
+                    probes = handshakes(rng, sent, loss) if label.startswith("tcp") else (sent, binomial(rng, sent, loss))
+                    self.more_cells.setdefault(label, {})[a, b] = *probes, rtt
         self.received = arrivals
         for lie in self.lies:
             lie(self)
@@ -169,8 +179,15 @@ class Mesh:
         text = ",".join(f'"{key}":{value}' for key, value in recent.items())
         source = (f'{{"node":"{a}","zone":"{self.zone[a]}","version":"0","interval_seconds":1.0,"hour_kept":true,'
                   f'"echo_requests_received":{count},"echo_replies_sent":{count},"members":{len(self.nodes)},'
-                  f'"watchers":{watchers[a]},"watchers_missing":0,"peer_list_age_seconds":5.0,"recent":{{{text}}}}}')
-        peers = [peer_object(b, self.zone[b], *self.cells[a, b], self.usual[a, b]) for b in self.peers[a]]
+                  f'"watchers":{watchers[a]},"watchers_missing":0,"peer_list_age_seconds":5.0,"listening_seconds":600.0,'
+                  f'"recent":{{{text}}}}}')
+        peers = []
+        for b in self.peers[a]:
+            for label in self.labels:
+                cell = self.more_cells[label][a, b] if label in self.more_cells else self.cells[a, b]
+                reason = next(filter(None, (why(a, b, label) for why in self.unsent)), None)
+                peers.append(unsent_object(b, self.zone[b], label, reason) if reason else
+                             peer_object(b, self.zone[b], *cell, self.usual[a, b], label=label))
         peers += [peer_object(b, self.zone[b], *self.node_cells[a, b], self.usual[a, b], "node")
                   for b in self.peers[a] if self.node_cells]
         peers += [peer_object(*ghost) for ghost in self.ghosts.get(a, [])]
@@ -192,12 +209,30 @@ class Mesh:
         return "".join(f"{node} {domain}\n" for node, domain in self.domain.items())
 
 
-def peer_object(node, zone, sent, lost, rtt, usual=None, network="pod"):
+def handshakes(rng, seconds, loss):
+    """How many handshakes an agent begins in this time, and how many are lost. It begins one every ten
+    seconds, and another two seconds after one that is lost."""
+    begun, lost, at = 0, 0, rng.uniform(0, 10)
+    while at < seconds:
+        is_lost = rng.random() < loss
+        begun, lost, at = begun + 1, lost + is_lost, at + (2 if is_lost else 10)
+    return begun, lost
+
+
+def unsent_object(node, zone, label, reason):
+    return (f'{{"node":"{node}","zone":"{zone}","network":"pod","protocol":"{label}","state":"ready","address":"10.0.0.1",'
+            f'"sent":0,"received":0,"lost":0,"late":0,"since_unix_seconds":null,"usual_rtt_p50_seconds":null,'
+            f'"recent":{{"seconds":60.0,"sent":0,"received":0,"lost":0,"send_errors":60,"send_error_reason":"{reason}"}}}}')
+
+
+def peer_object(node, zone, sent, lost, rtt, usual=None, network="pod", label="icmp"):
     got = sent - lost
+    # A probe is sent every second, but by TCP every ten.
+    seconds = WINDOW if label.startswith("tcp") else sent
     p50, p99 = (f"{rtt:.6f}", f"{rtt * 1.5:.6f}") if got else ("null", "null")
     since = FAULT_BEGAN if lost else "null"
     hour = f"{usual:.6f}" if usual else "null"
-    return (f'{{"node":"{node}","zone":"{zone}","network":"{network}","protocol":"icmp","state":"ready","address":"10.0.0.1",'
+    return (f'{{"node":"{node}","zone":"{zone}","network":"{network}","protocol":"{label}","state":"ready","address":"10.0.0.1",'
             f'"sent":{sent},"received":{got},"lost":{lost},"late":0,"since_unix_seconds":{since},'
             f'"usual_rtt_p50_seconds":{hour},"recent":{{"seconds":'
-            f'{sent}.0,"sent":{sent},"received":{got},"lost":{lost},"rtt_p50_seconds":{p50},"rtt_p99_seconds":{p99}}}}}')
+            f'{seconds}.0,"sent":{sent},"received":{got},"lost":{lost},"rtt_p50_seconds":{p50},"rtt_p99_seconds":{p99}}}}}')

@@ -25,17 +25,20 @@ ANY = "any"
 
 
 class Claim:
-    """A verdict that fits: its kind (None is any), its names, the way that loses (None if both do, or `ANY`), and
-    its network (None is any)."""
+    """A verdict that fits: its kind (None is any), its names, the way that loses (None if both do, or `ANY`), its
+    network (None is any), and its protocol and address family (None if none is named, or `ANY`)."""
 
-    def __init__(self, kind, names=(), way=None, at_most_likely=False, network=None):
+    def __init__(self, kind, names=(), way=None, at_most_likely=False, network=None, protocol=ANY, family=ANY):
         self.kind, self.names, self.way, self.at_most_likely = kind, frozenset(names), way, at_most_likely
-        self.network = network
+        self.network, self.protocol, self.family = network, protocol, family
 
     def fits(self, verdict):
         if self.kind not in (None, verdict["kind"]):
             return False
         if self.network not in (None, verdict.get("network")):
+            return False
+        named = ("protocol", self.protocol), ("family", self.family)
+        if any(wanted not in (ANY, verdict.get(field)) for field, wanted in named):
             return False
         if self.names != names_in(verdict["subject"]):
             return False

@@ -181,6 +181,112 @@ def networks(rng, size, zones, partial, loss, faulty, what):
     return mesh, Expected([Claim("link", [a, b], network=network)])
 
 
+BY_IPV4, BY_IPV6 = ("icmp", "udp", "tcp"), ("icmpv6", "udpv6", "tcpv6")
+
+
+def protocols(mesh, families=1):
+    """Lets agents probe by all protocols. Returns the labels of each, by its name."""
+    mesh.labels = BY_IPV4 + BY_IPV6 if families == 2 else BY_IPV4
+    return {name: tuple(label for label in mesh.labels if label.startswith(name)) for name in BY_IPV4}
+
+
+def place(mesh, what):
+    """Draws a part of a mesh. Returns the claim that it is the cause, whom a verdict may name, and whether a
+    way is of it."""
+    rng, zone = mesh.rng, mesh.zone
+    if what == "node":
+        bad = rng.choice(mesh.nodes)
+        return Claim("node", [bad]), [bad], lambda a, b: bad in (a, b)
+    if what == "link":
+        a = rng.choice(mesh.nodes)
+        pair = {a, rng.choice(mesh.peers[a])}
+        return Claim("link", pair), [], lambda a, b: {a, b} == pair
+    if what == "zone":
+        bad = rng.choice(sorted(set(zone.values())))
+        return Claim("zone", [bad]), [bad], lambda a, b: (zone[a] == bad) != (zone[b] == bad)
+    if what == "zone_pair":
+        pair = set(rng.sample(sorted(set(zone.values())), 2))
+        return Claim("zone_pair", pair), pair, lambda a, b: {zone[a], zone[b]} == pair
+    return Claim("mesh"), [], lambda a, b: True
+
+
+def lost_of(mesh, labels, is_of, loss):
+    mesh.of_labels.append((labels, lambda a, b: one_way(loss) if is_of(a, b) else 0.0))
+
+
+def one_protocol(rng, size, zones, partial, what, which, loss, beside=0.0):
+    """One protocol is lost in a part of a mesh, all of which may lose as well."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    labels = protocols(mesh)
+    claim, guilty, is_of = place(mesh, what)
+    claim.protocol = which
+    lost_of(mesh, labels[which], is_of, loss)
+    if beside:
+        everywhere(mesh, one_way(beside))
+    return mesh, Expected([claim, *([Claim("mesh", protocol=None)] if beside else [])], guilty=guilty)
+
+
+def two_protocols(rng, size, zones, partial, which, loss):
+    """Each of two nodes loses another protocol."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    labels, bad = protocols(mesh), rng.sample(mesh.nodes, 2)
+    for node, name in zip(bad, which):
+        lost_of(mesh, labels[name], lambda a, b, node=node: node in (a, b), loss)
+    return mesh, Expected([Claim("node", [node], protocol=name) for node, name in zip(bad, which)], guilty=bad)
+
+
+def several(rng, size, zones, partial, which, families=1):
+    """Faults of different protocols or families at once: of each the part of the mesh, what it loses, and how
+    much. No node, link, zone or pair of zones has two of them."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    labels, required, guilty, drawn = protocols(mesh, families), [], [], []
+
+    def is_twice(claim, is_of):
+        of_link = [other.names for other, _ in drawn if other.kind == "link"]
+        return (any(claim.names & other.names for other, _ in drawn) or any(is_of(*sorted(names)) for names in of_link)
+                or claim.kind == "link" and any(other(*sorted(claim.names)) for _, other in drawn))
+
+    for what, of, loss in which:
+        claim, bad, is_of = place(mesh, what)
+        while is_twice(claim, is_of):
+            claim, bad, is_of = place(mesh, what)
+        drawn.append((claim, is_of))
+        claim.protocol, claim.family = of if of in labels else None, of if of.startswith("ipv") else None
+        required.append(claim)
+        guilty += bad
+        hit = {"all": mesh.labels, "ipv4": BY_IPV4, "ipv6": BY_IPV6, **labels}[of]
+        lost_of(mesh, hit, is_of, loss)
+    return mesh, Expected(required, guilty=guilty)
+
+
+def one_family(rng, size, zones, partial, what, which, loss):
+    """One address family is lost in a part of a mesh, by all protocols."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    protocols(mesh, families=2)
+    claim, guilty, is_of = place(mesh, what)
+    claim.protocol, claim.family = None, which
+    lost_of(mesh, BY_IPV6 if which == "ipv6" else BY_IPV4, is_of, loss)
+    return mesh, Expected([claim], guilty=guilty)
+
+
+def unsendable(rng, size, zones, partial, what, which, reason, beside=0.0):
+    """What cannot be sent: out of a node, or to it, or in another part of a mesh; by all protocols, by one, or
+    over one family. All links may lose as well."""
+    mesh = quiet(Mesh(rng, size, zones, partial))
+    labels = protocols(mesh, families=2 if which.startswith("ipv") else 1)
+    way = what if what in ("out", "in") else None
+    claim, guilty, is_of = place(mesh, "node" if way else what)
+    if way:
+        bad, claim.way = guilty[0], way
+        is_of = (lambda a, b: a == bad) if way == "out" else lambda a, b: b == bad
+    hit = {"all": mesh.labels, "ipv4": BY_IPV4, "ipv6": BY_IPV6, **labels}[which]
+    claim.protocol, claim.family = which if which in labels else None, which if which.startswith("ipv") else None
+    mesh.unsent.append(lambda a, b, label: reason if label in hit and is_of(a, b) else None)
+    if beside:
+        everywhere(mesh, one_way(beside))
+    return mesh, Expected([claim, *([Claim("mesh", protocol=None)] if beside else [])], guilty=guilty)
+
+
 def nodes(rng, size, zones, partial, count, loss):
     mesh = quiet(Mesh(rng, size, zones, partial))
     bad = rng.sample(mesh.nodes, count)
@@ -421,6 +527,32 @@ SHAPES = {
                       cases((6, 12, 30), loss=(0.3, 1.0), faulty=(("pod",), ("node",), ("pod", "node")), what=("node", "link"))),
     "networks-light": Shape("a node loses 5 or 10 % in the pods' network, the nodes', or both", networks,
                             cases((12, 30), loss=(0.05, 0.1), faulty=(("pod",), ("node",), ("pod", "node")), what=("node",))),
+    "protocol": Shape("one protocol loses 30 or 100 % at a node, a link or a pair of zones", one_protocol,
+                      cases((6, 12, 30), (3,), (False,), what=("node", "link", "zone_pair"), which=BY_IPV4, loss=(0.3, 1.0))),
+    "protocol-and-mesh": Shape("the same at a node, and all links lose 3 % by all protocols", one_protocol,
+                               cases((12, 30), (3,), (False,), what=("node",), which=BY_IPV4, loss=(0.5, 1.0), beside=(0.03,))),
+    "protocols-two": Shape("each of two nodes loses another protocol", two_protocols,
+                           cases((12, 30), (3,), which=(("icmp", "udp"), ("udp", "tcp"), ("icmp", "tcp")), loss=(0.5, 1.0))),
+    "several": Shape("two faults of different protocols or families at once", several,
+                     cases((12, 30), (3,), (False,), families=(1, 2), which=(
+                         (("node", "all", 0.3), ("node", "udp", 0.5)), (("node", "all", 0.3), ("node", "tcp", 1.0)),
+                         (("zone", "tcp", 1.0), ("node", "udp", 0.5)), (("zone_pair", "all", 0.3), ("node", "udp", 1.0)),
+                         (("mesh", "udp", 1.0), ("node", "all", 0.3)), (("mesh", "udp", 1.0), ("node", "tcp", 1.0)),
+                         (("link", "udp", 1.0), ("node", "all", 1.0)), (("zone", "all", 1.0), ("node", "icmp", 1.0))))),
+    "several-families": Shape("a fault of one address family, and another fault", several,
+                              cases((12, 30), (3,), (False,), families=(2,), which=(
+                                  (("node", "ipv6", 1.0), ("node", "all", 0.3)), (("node", "ipv6", 1.0), ("node", "udp", 1.0)),
+                                  (("mesh", "ipv6", 1.0), ("node", "all", 0.3)), (("zone", "ipv6", 1.0), ("node", "tcp", 1.0)),
+                                  (("node", "ipv4", 0.3), ("node", "ipv6", 0.3)), (("link", "ipv6", 1.0), ("zone", "all", 0.3))))),
+    "family": Shape("one address family loses 30 or 100 % in a part of a mesh", one_family,
+                    cases((6, 12, 30), (3,), (False,), what=("node", "link", "zone", "zone_pair", "mesh"),
+                          which=("ipv4", "ipv6"), loss=(0.3, 1.0))),
+    "unsendable": Shape("nothing can be sent out of a node, to it, or in another part of a mesh", unsendable,
+                        cases((6, 12, 30), (3,), (False,), what=("out", "in", "link", "zone", "zone_pair", "mesh"),
+                              which=("all", "ipv6", "udp"), reason=("no_route", "not_permitted"))),
+    "unsendable-and-mesh": Shape("the same of a node, and all links lose 3 %", unsendable,
+                                 cases((12, 30), (3,), (False,), what=("out", "in"), which=("all", "udp"),
+                                       reason=("not_permitted",), beside=(0.03,))),
     "slow-link": Shape("a link is slow by 6 or 20 ms", slow_link, cases(zones=(1, 3), factor=(6, 20))),
     "link-light": Shape("a link loses 5 or 8 %", light_link, cases((6, 12, 30), zones=(1, 3), loss=(0.05, 0.08))),
     "partition-and-lossy-node": Shape("a partition, and a node that loses 70 % in its group", two,

@@ -73,6 +73,24 @@ class Drawing(unittest.TestCase):
         self.assertNotEqual(reports("1/two/0/0"), reports("2/two/0/0"))
 
 
+    def test_a_lost_handshake_is_soon_followed_by_another(self):
+        rng = random.Random(4)
+        drawn = [meshes.handshakes(rng, 60, share) for share in (0, 1) for _ in range(100)]
+        self.assertEqual({probes for probes in drawn[:100]}, {(6, 0)})
+        self.assertTrue(all(25 <= begun == lost <= 30 for begun, lost in drawn[100:]))
+
+    def test_a_report_has_each_protocol_and_what_cannot_be_sent_with_its_reason(self):
+        one = mesh()
+        labels = shapes.protocols(one)
+        a = one.nodes[0]
+        one.unsent.append(lambda source, to, label: "no_route" if source == a and label in labels["udp"] else None)
+        one.of_labels.append((labels["tcp"], lambda source, to: 1.0 if a in (source, to) else 0.0))
+        peers = json.loads(one.measure().reports().splitlines()[0])["peers"]
+        self.assertEqual([peer["protocol"] for peer in peers], ["icmp", "udp", "tcp"] * 5)
+        self.assertEqual({(peer["protocol"], peer["recent"].get("send_error_reason"), peer["recent"]["lost"] > 0)
+                          for peer in peers}, {("icmp", None, False), ("udp", "no_route", False), ("tcp", None, True)})
+
+
 class Shapes(unittest.TestCase):
     def test_the_first_mesh_of_every_shape_is_drawn_and_its_faults_are_there(self):
         for name, shape in shapes.SHAPES.items():
@@ -80,7 +98,8 @@ class Shapes(unittest.TestCase):
                 drawn, expected = shape.draw(random.Random(name), **case)
                 drawn.measure()
                 self.assertEqual(len(drawn.nodes), case["size"], name)
-                ideal = [verdict(claim.kind, " ".join(claim.names) or "*", network=claim.network) for claim in expected.required]
+                ideal = [verdict(claim.kind, " ".join(claim.names) or "*", network=claim.network, protocol=claim.protocol,
+                                 family=claim.family) for claim in expected.required]
                 result = scored(ideal, expected, drawn)
                 self.assertEqual(result, {"innocent": False, "right": True, "exact": True}, name)
                 self.assertTrue(expected.required or not expected.guilty or name.startswith(("liar", "policy")), name)
@@ -122,6 +141,13 @@ class Scoring(unittest.TestCase):
             (f"{self.a}->{self.b}", "in", False), (f"{self.b}->{self.a}", "out", False),
         ]:
             self.assertEqual(self.result([verdict("link", subject, direction)], expected)[1], fits, (subject, direction))
+
+    def test_a_protocol_and_a_family_are_those_of_the_fault_or_not_said(self):
+        claim = Claim("node", [self.a], protocol="udp", family=None)
+        expected = Expected([claim], guilty=[self.a])
+        for protocol, family, fits in [("udp", None, True), (None, None, False), ("udp", "ipv6", False), ("tcp", None, False)]:
+            said = verdict("node", self.a, protocol=protocol, family=family)
+            self.assertEqual(self.result([said], expected)[1], fits, (protocol, family))
 
     def test_a_subject_is_its_names_whatever_stands_between(self):
         expected = Expected([Claim("partition", [self.a, self.b])])
