@@ -564,7 +564,7 @@ impl Numbers {
             hours: Hours::new(),
             interval,
             counts: Counts {
-                late: u8::try_from(LOSS_KNOWN_AFTER.0 / interval.0.max(1)).unwrap_or(u8::MAX),
+                late: u8::try_from(LOSS_KNOWN_AFTER.0.div_ceil(interval.0.max(1))).unwrap_or(u8::MAX),
                 apart: u8::try_from(APART.0.div_ceil(interval.0.max(1)).max(APART_MIN)).unwrap_or(u8::MAX),
             },
         }

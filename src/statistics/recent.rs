@@ -362,6 +362,7 @@ mod tests {
         ] {
             assert_eq!(last(outcomes, 6), expected, "{outcomes}");
         }
+        assert_eq!(last("..xxxxx.xx", 1), [7, 1, 2], "handshakes of which one was answered meanwhile");
         assert_eq!(last("..xxxx.x", 0), [1, 0, 1], "a loss is known at once");
         assert_eq!(last(&"x".repeat(300), 6), [255, 0, 0]);
         assert_eq!(last(&format!("xxxx{}", ".".repeat(300)), 6), [4, 255, 0]);

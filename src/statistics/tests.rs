@@ -224,3 +224,20 @@ fn a_slot_stays_within_its_bytes() {
     println!("statistics per slot: {bytes:?} bytes with 48 and 256 links, and in a full mesh");
     assert!(bytes[0] <= 1_100 && bytes[1] <= 600 && bytes[2] <= 208, "{bytes:?}");
 }
+
+#[test]
+fn the_losses_of_an_outage_are_in_a_row_though_one_is_known_after_the_first_answer() {
+    let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    s.apply(Change::Join { slot: SLOT });
+    s.tick(Nanos(1));
+    for method in Method::ALL {
+        let mut sink = s.sink(method);
+        let outcomes = [Event::Lost; 5].into_iter().chain([received(30_000, false), Event::Lost, Event::Lost]);
+        for outcome in outcomes {
+            sink.event(SLOT, Event::Sent);
+            sink.event(SLOT, outcome);
+        }
+        let recent = s.of(method).recent(SLOT, Nanos(2)).unwrap();
+        assert_eq!((recent.lost_in_row, recent.answered_since), (7, 1), "{method:?}");
+    }
+}
