@@ -58,7 +58,7 @@ pub use headline::{EXPLAINS_SECONDS, Headline, State, gravity, headline, unconfi
 pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
 pub use overall::{Losses, NarrowLinks, Overall, WorstLink};
 pub use rewritten::StrangersSeen;
-pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding};
+pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding, may_share_links};
 pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
 
 use crate::slices::yield_now;
@@ -142,16 +142,16 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
 }
 
 /// Does the same as [`judge_whole`] in slices of at most 10 ms, between which other tasks run.
-/// `past` has what has ended in the last ten minutes.
-pub async fn judge_in_slices<'a>(matrix: &'a Matrix, past: &[Verdict]) -> Judgement<'a> {
+/// `explaining` has verdicts of before that explain what was lost in the last ten minutes.
+pub async fn judge_in_slices<'a>(matrix: &'a Matrix, explaining: &[Verdict]) -> Judgement<'a> {
     let standings = agents::standings(matrix);
     let answering = Answering::of(matrix, &standings);
     yield_now().await;
     let found = judge_by(matrix, &standings, &answering).await;
     yield_now().await;
     let unsent = unsent::search(matrix, &standings);
-    let past: Vec<&Verdict> = past.iter().chain(&found.ended).collect();
-    let overall = overall::overall((&found.verdicts, &past), matrix, &standings, &answering).await;
+    let explaining: Vec<&Verdict> = explaining.iter().chain(&found.ended).collect();
+    let overall = overall::overall((&found.verdicts, &explaining), matrix, &standings, &answering).await;
     let (narrow, strangers) = (links::narrow(matrix, &standings), answering.rewritten.others(matrix));
     let overall = Overall { narrow, strangers, ..overall };
     let names = |standing: Standing| {

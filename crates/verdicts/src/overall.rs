@@ -12,7 +12,7 @@ use crate::slices::Slice;
 use kube_canary_model::limits::NAME_BYTES_MAX;
 use kube_canary_model::method::Method;
 use kube_canary_model::report::Network;
-use kube_canary_model::verdict::Verdict;
+use kube_canary_model::verdict::{Kind, Verdict};
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
 /// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
@@ -99,22 +99,27 @@ impl Overall {
     }
 }
 
-/// Returns what the headline of a mesh follows from, beside the verdicts. `past` has verdicts that
-/// have ended in the last ten minutes: what they explain is not reported.
+/// Returns what the headline of a mesh follows from, beside the verdicts. What
+/// `explaining` explains, verdicts of the last ten minutes, is not reported.
 pub async fn overall(
-    (verdicts, past): (&[Verdict], &[&Verdict]),
+    (verdicts, explaining): (&[Verdict], &[&Verdict]),
     matrix: &Matrix,
     standings: &[Standing],
     answering: &Answering,
 ) -> Overall {
     let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_of_network());
-    let losses = if is_explained { None } else { losses(past, matrix, standings, answering).await };
+    let losses = if is_explained { None } else { losses(explaining, matrix, standings, answering).await };
     Overall { losses, ..unknown(matrix) }
 }
 
 /// Returns how many links lose, and the worst: in the recent window, or else over ten minutes.
 /// `None` if no link loses, or if what has ended explains it.
-async fn losses(past: &[&Verdict], matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Option<Losses> {
+async fn losses(
+    explaining: &[&Verdict],
+    matrix: &Matrix,
+    standings: &[Standing],
+    answering: &Answering,
+) -> Option<Losses> {
     let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
     let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
     let (mut links, mut losing) = (0, 0);
@@ -127,7 +132,7 @@ async fn losses(past: &[&Verdict], matrix: &Matrix, standings: &[Standing], answ
         for cell in matrix.cells(source).iter().flat_map(|cell| cell.parts()).filter(counts) {
             links += 1;
             let is_losing = cell.lost() >= LOSING_LOST && rate(cell) >= LOSING_RATE;
-            if is_losing && !is_explained(past, matrix, source, cell.peer()) {
+            if is_losing && !is_explained(explaining, matrix, source, cell.peer()) {
                 losing += 1;
                 if worst.is_none_or(|(_, other)| rate(cell) > rate(other)) {
                     worst = Some((source, cell));
@@ -136,7 +141,7 @@ async fn losses(past: &[&Verdict], matrix: &Matrix, standings: &[Standing], answ
         }
     }
     let Some((source, cell)) = worst else {
-        return over_ten_minutes(past, matrix, links, sources(), is_evidence);
+        return over_ten_minutes(explaining, matrix, links, sources(), is_evidence);
     };
     let worst = WorstLink {
         source: matrix.name(source).to_owned(),
@@ -149,10 +154,12 @@ async fn losses(past: &[&Verdict], matrix: &Matrix, standings: &[Standing], answ
     Some(Losses { over_ten_minutes: false, losing, links, worst: Some(worst) })
 }
 
-/// Whether a verdict that has ended explains what a link has lost.
-fn is_explained(past: &[&Verdict], matrix: &Matrix, a: u16, b: u16) -> bool {
+/// Whether a verdict of before explains what a link has lost. Of one that has ended it is not known
+/// whom a group or a domain had.
+fn is_explained(explaining: &[&Verdict], matrix: &Matrix, a: u16, b: u16) -> bool {
     let end = |node: u16| (matrix.name(node), matrix.zone_name(matrix.get(node).zone));
-    past.iter().any(|verdict| covers(verdict, end(a), end(b)))
+    let has_had_members = |it: &Verdict| matches!(it.kind, Kind::Domain | Kind::Partition) && it.members.is_empty();
+    explaining.iter().any(|verdict| has_had_members(verdict) || covers(verdict, end(a), end(b)))
 }
 
 /// Returns how many of so many links have lost too much over ten minutes, and the worst that is
@@ -160,7 +167,7 @@ fn is_explained(past: &[&Verdict], matrix: &Matrix, a: u16, b: u16) -> bool {
 /// such links still count, but only if several nodes leave in the same minute. The links of a
 /// source do not count if a verdict that has ended explains its worst.
 fn over_ten_minutes(
-    past: &[&Verdict],
+    explaining: &[&Verdict],
     matrix: &Matrix,
     links: u32,
     sources: impl Iterator<Item = u16>,
@@ -170,7 +177,7 @@ fn over_ten_minutes(
     for source in sources {
         let Some(lasting) = matrix.row(source).map(|row| row.lasting) else { continue };
         let Some((peer, network, rate)) = lasting.worst() else { continue };
-        if is_explained(past, matrix, source, peer) {
+        if is_explained(explaining, matrix, source, peer) {
             continue;
         }
         losing += u32::from(lasting.links()).saturating_sub(u32::from(!is_evidence(peer)));

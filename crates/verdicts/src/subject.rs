@@ -96,6 +96,22 @@ pub fn covers(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, 
     }
 }
 
+/// Whether most links of one loss may be those of another. A single link is only one of a node's or
+/// a zone's, and two nodes have one in common.
+pub fn may_share_links(one: &Verdict, other: &Verdict) -> bool {
+    let is_narrow = |it: &Verdict| matches!(it.kind, Kind::Link | Kind::Flow);
+    let ends = |it: &Verdict| {
+        it.ends().filter(|_| is_narrow(it)).map(|(a, b)| if a < b { [a, b] } else { [b, a] }.map(str::to_owned))
+    };
+    one.is_loss()
+        && other.is_loss()
+        && match (ends(one), ends(other)) {
+            (Some(one), other) => other == Some(one),
+            (None, Some(ends)) => one.kind != Kind::Node || ends.contains(&one.subject),
+            (None, None) => one.kind != Kind::Node || other.kind != Kind::Node,
+        }
+}
+
 /// Whether what UDP probes show of the link between two nodes may belong to a verdict.
 pub fn covers_udp_between(verdict: &Verdict, a: (&str, &str), b: (&str, &str)) -> bool {
     let is_of_pods = verdict.network == Network::Pod;
@@ -165,6 +181,20 @@ mod tests {
         let verdict = serde_json::json!({"kind": "node", "subject": subject, "direction": "both", "network": "pod",
             "evidence": "", "since_unix_seconds": null});
         serde_json::from_value(verdict).unwrap()
+    }
+
+    #[test]
+    fn a_link_shares_the_links_of_what_holds_it_and_two_nodes_share_one() {
+        let of = |kind: Kind, subject: &str| Verdict { kind, ..node(subject) };
+        let (link, turned) = (of(Kind::Link, "a->b"), of(Kind::Flow, "b->a"));
+        assert!(may_share_links(&link, &turned) && !may_share_links(&link, &of(Kind::Link, "a->c")));
+        assert!(may_share_links(&node("a"), &link) && !may_share_links(&link, &node("a")));
+        assert!(!may_share_links(&node("a"), &node("b")) && !may_share_links(&node("c"), &link));
+        let pair = of(Kind::ZonePair, "x->y");
+        assert!(
+            may_share_links(&node("a"), &pair) && may_share_links(&pair, &node("a")) && may_share_links(&pair, &link)
+        );
+        assert!(!may_share_links(&of(Kind::AgentStarved, "a"), &link));
     }
 
     #[test]

@@ -25,7 +25,9 @@ use super::document::Said;
 use super::quorum::{self, is_same};
 use super::remembered::Remembered;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_UNCONFIRMED_PART, MESH_VERDICTS_MAX};
-use crate::mesh::verdicts::{EXPLAINS_SECONDS, Identity, Judged, Kind, Verdict, identity, is_same_finding};
+use crate::mesh::verdicts::{
+    EXPLAINS_SECONDS, Identity, Judged, Kind, Verdict, identity, is_same_finding, may_share_links,
+};
 use crate::verdict::Figures;
 
 /// Judgements in a row that must lack a verdict before it ends. One is enough if links have come
@@ -166,11 +168,13 @@ impl Table {
     }
 
     /// Returns when a verdict that no judgement has had before began. Links that lose minute after
-    /// minute remember the first one. So if the same verdict has ended since, it began after its
-    /// end, and not long before the last judgement, which lacks it.
+    /// minute remember the first one. So if a verdict over them has ended since, this one began
+    /// after its end, and not long before the last judgement, which lacks it.
     fn beginning(&self, verdict: &Verdict, now_unix_seconds: u64) -> u64 {
         let since = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
-        match self.last_end(verdict).filter(|end| since < *end) {
+        let before = self.entries.iter().map(|entry| &entry.verdict);
+        let before = before.filter(|it| is_same_finding(it, verdict) || may_share_links(it, verdict));
+        match before.filter_map(|it| it.ended_unix_seconds).max().filter(|end| since < *end) {
             Some(end) => end.max(self.judged_unix_seconds.saturating_sub(UNSEEN_SECONDS)).min(now_unix_seconds),
             None => since,
         }
@@ -316,11 +320,12 @@ impl Table {
         }
     }
 
-    /// Returns the verdicts that ended in the last ten minutes.
-    pub fn just_ended(&self, now_unix_seconds: u64) -> Vec<Verdict> {
+    /// Returns the verdicts that explain what the links have lost in the last ten minutes: those
+    /// that ended in this time, and those that hold. The next judgement may find that one is over.
+    pub fn explaining(&self, now_unix_seconds: u64) -> Vec<Verdict> {
         let is_new = |end: u64| end.saturating_add(EXPLAINS_SECONDS) > now_unix_seconds;
-        let ended = self.entries.iter().map(|entry| &entry.verdict).filter(|it| !it.unconfirmed);
-        ended.filter(|verdict| verdict.ended_unix_seconds.is_some_and(is_new)).cloned().collect()
+        let all = self.entries.iter().map(|entry| &entry.verdict).filter(|it| !it.unconfirmed);
+        all.filter(|verdict| verdict.ended_unix_seconds.is_none_or(is_new)).cloned().collect()
     }
 
     /// Returns the series of the verdicts that hold, and of those that have just ended.

@@ -71,6 +71,10 @@ fn what_ended_verdicts_explain_is_well() {
     assert_eq!(line(&quiet, &past), (State::Well, text.to_owned()));
     assert_eq!(line(&quiet, &[]).0, State::Losses);
     assert_eq!(line(&quiet, &[ended(node("d"), day, day + 60)]).0, State::Losses, "of another node");
+    // It holds until a judgement lacks it twice, and the losses are its own until then.
+    assert_eq!(line(&quiet, &[node("c")]).0, State::Well);
+    let groups = Verdict::new(Kind::Partition, "a|c".into(), Network::Pod);
+    assert_eq!(line(&quiet, &[ended(groups, day, day + 60)]).0, State::Well, "an ended verdict has no members");
     let other = line(&mesh(true), &past);
     assert!(other.0 == State::Losses && other.1.ends_with(": 13.3 % from a to b; no cause stands out"), "{other:?}");
 }

@@ -1,5 +1,6 @@
 //! Verdicts that have ended and begin again.
 
+use super::super::document::tests::verdict as of_kind;
 use super::tests::{after, at, found, over, times, verdict};
 use super::*;
 
@@ -40,6 +41,11 @@ fn a_second_fault_has_its_own_beginning_and_ends_as_fast_as_the_first() {
     // What is known of its beginning counts.
     table.judged(&found(&[verdict(1, Some(at(19) + 3))]), at(20));
     assert_eq!(times(&table)[0], (Some(at(19) + 3), None));
+    // So do the links of two zones after the fault of a node in one of them.
+    let zones = |since: u64| Verdict { since_unix_seconds: Some(since), ..of_kind("zone_pair", "x->y") };
+    table.judged(&found(&[zones(900)]), at(20) + 15);
+    let now: Vec<_> = table.verdicts().into_iter().filter(|it| it.subject == "x->y").collect();
+    assert_eq!(now[0].since_unix_seconds, Some(at(20) - UNSEEN_SECONDS));
     // A judge that was away for long says no time before the end.
     let mut table = Table::default();
     table.judged(&found(&[verdict(1, Some(900))]), at(1));
