@@ -97,18 +97,18 @@ fn an_agent_whose_row_trickles_is_cut_off_and_the_next_is_asked() {
     assert!(found.contains(&"c") != late("c"), "{document}");
 }
 
-/// Five could take 1 s each, and all together have 4 s.
+/// Five could take 2 s each, and all together have 8 s.
 #[test]
 fn reports_that_trickle_leave_time_for_the_last_one() {
     let names = ["a", "b", "c", "d", "e"];
     let mut others: Vec<(&str, Answer)> =
         names.map(|node| (node, Answer::Trickles(format!("{{{},\"peers\":[", source(node))))).into();
     others.push(("f", Answer::Text(row("f", &[]))));
-    let [whole_row, collection] = [1, 4].map(Duration::from_secs);
+    let [whole_row, collection] = [2, 8].map(Duration::from_secs);
     let mesh = Mesh::with_times(&others, Vec::new(), Times { whole_row, collection, ..unhurried() });
     let (_, document) = mesh.document();
     let errors = errors(&document);
-    let is_late = |error: &str| error.starts_with("not complete after ") || error == "the collection ended after 4s";
+    let is_late = |error: &str| error.starts_with("not complete after ") || error == "the collection ended after 8s";
     assert!(errors.len() == 5 && errors.iter().all(|(_, error)| is_late(error)), "{errors:?}");
     assert!(nodes(&document).contains(&"f"), "{document}");
 }

@@ -148,10 +148,10 @@ fn an_icmp_error_is_delivered_with_its_datagram_and_fails_no_later_one() {
     let _guard = runtime.enter();
     let mut wire = open("127.0.0.1:0");
     warm_up(&mut wire);
-    let closed = {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap()
-    };
+    // Bound, so that nobody else gets the port, and connected elsewhere, so that it takes nothing.
+    let elsewhere = UdpSocket::bind("127.0.0.1:0").unwrap();
+    elsewhere.connect("127.0.0.9:9").unwrap();
+    let closed = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), elsewhere.local_addr().unwrap().port());
     let open = UdpSocket::bind("127.0.0.1:0").unwrap();
     let packet = |to, bytes| Outgoing { to, flow: Flow(1), ttl: None, bytes };
     for _ in 0..3 {
