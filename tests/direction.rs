@@ -384,6 +384,18 @@ fn every_folder_is_held_to_a_rule() {
 }
 
 #[test]
+fn the_way_of_a_loss_leads_through_files_that_exist_and_through_none_twice() {
+    let text = read(&root().join("docs/architecture.md"));
+    let (_, way) = text.split_once("## The way of a loss").expect("the section");
+    let (way, _) = way.split_once("\n## ").expect("another section behind it");
+    let files: Vec<&str> = way.split('`').skip(1).step_by(2).collect();
+    assert!(files.len() >= 20, "{files:?}");
+    for (place, file) in files.iter().enumerate() {
+        assert!(root().join(file).is_file() && !files[..place].contains(file), "{file}");
+    }
+}
+
+#[test]
 fn no_source_file_is_longer_than_600_lines() {
     for folder in
         ["src", "crates", "tests", "bench"].map(|folder| root().join(folder)).iter().filter(|folder| folder.is_dir())

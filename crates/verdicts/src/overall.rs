@@ -154,8 +154,8 @@ async fn losses(
     Some(Losses { over_ten_minutes: false, losing, links, worst: Some(worst) })
 }
 
-/// Whether a verdict of before explains what a link has lost. Of one that has ended it is not known
-/// whom a group or a domain had.
+/// Whether a verdict of before explains what a link has lost. The members of its
+/// groups or its domain are not kept beyond its end.
 fn is_explained(explaining: &[&Verdict], matrix: &Matrix, a: u16, b: u16) -> bool {
     let end = |node: u16| (matrix.name(node), matrix.zone_name(matrix.get(node).zone));
     let has_had_members = |it: &Verdict| matches!(it.kind, Kind::Domain | Kind::Partition) && it.members.is_empty();

@@ -84,7 +84,7 @@ fn a_connection_that_the_other_end_has_closed_was_done() {
 
 #[test]
 fn a_port_without_listener_is_refused_and_an_address_without_route_is_not_probed() {
-    // Bound, so that nobody else gets the port, and not listening.
+    // Bound, so that no other socket gets the port, and not listening.
     let bound = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     bound.bind(&SocketAddr::new(host(73), 0).into()).unwrap();
     let unused = bound.local_addr().unwrap().as_socket().unwrap().port();

@@ -148,7 +148,7 @@ fn an_icmp_error_is_delivered_with_its_datagram_and_fails_no_later_one() {
     let _guard = runtime.enter();
     let mut wire = open("127.0.0.1:0");
     warm_up(&mut wire);
-    // Bound, so that nobody else gets the port, and connected elsewhere, so that it takes nothing.
+    // Bound, so that no other socket gets the port, and connected elsewhere, so that it takes none.
     let elsewhere = UdpSocket::bind("127.0.0.1:0").unwrap();
     elsewhere.connect("127.0.0.9:9").unwrap();
     let closed = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), elsewhere.local_addr().unwrap().port());
