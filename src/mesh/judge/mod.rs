@@ -262,7 +262,8 @@ impl Judges {
         let (mut role, mut term) = (Role::new(times), None);
         let (mut table, mut silent) = (Table::default(), Silent::default());
         let mut next_check = clock::monotonic().plus(times.check.into());
-        let mut next_copy = clock::monotonic().plus(times.copy.into());
+        // In a rollout the members that keep the past are replaced within seconds.
+        let mut next_copy = clock::monotonic();
         let mut check = Check::default();
         loop {
             let next_round = term.as_ref().map(|term: &Term| term.next_round);
@@ -292,8 +293,9 @@ impl Judges {
                 }
                 next_check = role.next_check(seen, now);
                 if term.is_none() && next_copy <= now && seen.better.is_some() {
-                    wall::within(self.copy(&mut table)).await;
-                    next_copy = clock::monotonic().plus(times.copy.into());
+                    let has_copied = wall::within(self.copy(&mut table)).await.unwrap_or(true);
+                    let pause = if has_copied { times.copy } else { times.check };
+                    next_copy = clock::monotonic().plus(pause.into());
                 }
             }
             if let Some(term) = &mut term
@@ -348,23 +350,27 @@ impl Judges {
     }
 
     /// Keeps what the judges hold, in case this agent has to replace one. What one judge alone
-    /// says, or does not say, replaces nothing.
-    async fn copy(&self, table: &mut Table) {
+    /// says, or does not say, replaces nothing. Returns whether any member has answered.
+    async fn copy(&self, table: &mut Table) -> bool {
         let said = quorum::seeing(self.others(JUDGES).await);
-        if said.len() > 1 {
+        let has_copied = if said.len() > 1 {
             table.copy_of(&said, said.len() == JUDGES, clock::realtime().as_secs());
+            true
         } else {
-            self.inherit(table).await;
-        }
+            self.inherit(table).await
+        };
         let held = Held::of(table, (quorum::nodes(&said), Overview::default()), clock::realtime().as_secs());
         *lock(&self.own) = Some((clock::monotonic(), held.text()));
+        has_copied
     }
 
-    /// Copies what other members keep of judges that are gone.
-    async fn inherit(&self, table: &mut Table) {
+    /// Copies what other members keep of judges that are gone. Returns whether any of them keeps
+    /// something.
+    async fn inherit(&self, table: &mut Table) -> bool {
         let roster = self.roster();
         let kept = ask::kept(roster.ranks().others(), self.port, self.times.answer).await;
         table.copy_of(&kept, false, clock::realtime().as_secs());
+        !kept.is_empty()
     }
 
     /// Collects the reports of all members, and judges them.

@@ -313,8 +313,9 @@ fn judge_that_replaces_a_killed_one_is_not_suspect() {
 #[test]
 fn the_past_survives_a_rollout_and_stays_confirmed() {
     for (count, at_once) in [(4, 1), (12, 1), (12, 10), (30, 1), (30, 10), (300, 10)] {
-        // The order of the nodes has nothing to do with their ranks.
-        for step in [7, 11, 13] {
+        // The order of the nodes has nothing to do with their ranks. An agent begins after 10 s, and
+        // the next one is replaced as soon as it is ready, or later.
+        for (step, pause) in [7, 11, 13].into_iter().flat_map(|step| [(step, 14), (step, 20)]) {
             let mut world = World::of(count, &[node_off(1, 120)]);
             world.until(900);
             let order: Vec<usize> = (0..count).map(|place| place * step % count).collect();
@@ -322,12 +323,12 @@ fn the_past_survives_a_rollout_and_stays_confirmed() {
                 // What has no rank changes nothing here.
                 if batch.iter().any(|agent| *agent < RANKED) {
                     world.replace(batch);
-                    world.until(world.now + 20);
+                    world.until(world.now + pause);
                 }
             }
             world.until(world.now + 120);
             for said in world.readers() {
-                let of = format!("{at_once} of {count} at once, in steps of {step}");
+                let of = format!("{at_once} of {count} at once, in steps of {step}, {pause} s apart");
                 // Only the node that was cut off saw the others silent.
                 let past = quorum::agreed(&said).into_iter().filter(|verdict| !verdict.unconfirmed);
                 let past: Vec<(Kind, String)> = past.map(|verdict| (verdict.kind, verdict.subject)).collect();
