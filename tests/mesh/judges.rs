@@ -335,11 +335,18 @@ fn without_a_judge_an_agent_says_so_beside_what_it_measures_itself_and_has_no_pa
 fn readers_ask_the_judges_once_in_the_time_that_an_answer_is_reused() {
     let times = JudgeTimes { reuse: Duration::from_mins(10), copy: Duration::from_mins(10), ..times() };
     let mesh = claiming([(); 3].map(|()| judge_with(&[])), times);
+    has_copied(&mesh);
+    let before = mesh.readings();
     for _ in 0..20 {
         read(&mesh, "/api/v1/verdicts");
         read(&mesh, "/api/v1/history");
     }
-    assert_eq!(mesh.readings(), 3);
+    assert_eq!(mesh.readings() - before, 3);
+}
+
+/// Waits until the agent has copied what the judges hold, which it does as soon as it knows them.
+fn has_copied(mesh: &Mesh) {
+    eventually("it has copied", || get(mesh.address(), "/api/v1/judge/kept").expect("an answer").status == 200);
 }
 
 #[test]
@@ -464,6 +471,7 @@ fn slow_readers_share_what_the_judges_say() {
     let verdicts: Vec<Value> = holds.chain(past).collect();
     let reuse = JudgeTimes { reuse: Duration::from_mins(10), copy: Duration::from_mins(10), ..times() };
     let mesh = claiming([(); 3].map(|()| judge_with(&verdicts)), reuse);
+    has_copied(&mesh);
     for (path, least) in [("/api/v1/history", 160_000), ("/api/v1/verdicts", 40_000)] {
         let whole = get(mesh.address(), path).expect("an answer").body;
         assert!(whole.len() > least, "{path}: {}", whole.len());
