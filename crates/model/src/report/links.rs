@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::marker::PhantomData;
 use std::net::IpAddr;
 
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::at_most;
 
 /// Largest number of losing flows that an object lists.
 pub const FLOWS_LISTED_MAX: usize = 4;
@@ -43,7 +44,7 @@ pub struct Flows {
     /// Number of flows that lose while the others do not.
     pub losing_count: u8,
     /// The first [`FLOWS_LISTED_MAX`] of them.
-    #[serde(deserialize_with = "at_most::<_, _, FLOWS_LISTED_MAX>")]
+    #[serde(deserialize_with = "at_most::<_, FLOWS_LISTED_MAX, _>")]
     pub losing: Vec<LosingFlow>,
     /// The flow that may be losing, if none is said to be.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -118,14 +119,14 @@ pub struct Trace<'a> {
     #[serde(borrow, deserialize_with = "says")]
     pub says: Cow<'a, str>,
     /// The hops, at most [`HOPS_LISTED_MAX`]. The last is the peer if it has answered.
-    #[serde(deserialize_with = "at_most::<_, _, HOPS_LISTED_MAX>")]
+    #[serde(deserialize_with = "at_most::<_, HOPS_LISTED_MAX, _>")]
     pub hops: Vec<Hop>,
     /// Number of packets that were sent to each hop. A router may limit its answers, and loses no
     /// packet then.
-    #[serde(deserialize_with = "at_most::<_, _, HOPS_LISTED_MAX>")]
+    #[serde(deserialize_with = "at_most::<_, HOPS_LISTED_MAX, _>")]
     pub sent: Vec<u8>,
     /// Number of packets that each hop answered.
-    #[serde(deserialize_with = "at_most::<_, _, HOPS_LISTED_MAX>")]
+    #[serde(deserialize_with = "at_most::<_, HOPS_LISTED_MAX, _>")]
     pub answered: Vec<u8>,
 }
 
@@ -177,36 +178,6 @@ pub enum Said {
     /// An answer that this version does not know.
     #[serde(other)]
     Other,
-}
-
-/// Reads a list of at most `MOST` items.
-fn at_most<'de, D, T, const MOST: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de>,
-{
-    struct Items<T, const MOST: usize>(PhantomData<T>);
-
-    impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Items<T, MOST> {
-        type Value = Vec<T>;
-
-        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(formatter, "at most {MOST} items")
-        }
-
-        fn visit_seq<S: SeqAccess<'de>>(self, mut items: S) -> Result<Self::Value, S::Error> {
-            let mut read = Vec::new();
-            while let Some(item) = items.next_element()? {
-                if read.len() == MOST {
-                    return Err(de::Error::invalid_length(read.len() + 1, &self));
-                }
-                read.push(item);
-            }
-            Ok(read)
-        }
-    }
-
-    deserializer.deserialize_seq(Items::<T, MOST>(PhantomData))
 }
 
 /// Reads the sentence of a trace.

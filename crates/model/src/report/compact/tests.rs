@@ -1,8 +1,10 @@
 use super::*;
-use crate::limits::STRANGERS_MAX;
-use crate::report::{Session, Stranger};
+use crate::report::{Said, Way};
 
 const NOW: u64 = 1_800_000_000;
+/// Number of an object's kinds.
+const KINDS: u8 = 48;
+const _: () = assert!(KINDS as usize == PLACES * STATES.len());
 
 fn source() -> Source<'static> {
     Source {
@@ -152,7 +154,7 @@ fn an_address_that_has_left_does_not_hide_its_successor() {
 }
 
 #[test]
-fn a_report_of_24_peers_takes_512_bytes_by_one_method_and_1536_by_three() {
+fn a_report_of_24_peers_takes_576_bytes_by_one_method_and_1152_by_three() {
     let of = |protocols: &[Protocol], name: &str| {
         let mut writer = Writer::new(&Source { node: name.into(), zone: name.into(), ..source() }, 0, NOW);
         for node in 0..24 {
@@ -164,8 +166,8 @@ fn a_report_of_24_peers_takes_512_bytes_by_one_method_and_1536_by_three() {
     };
     let three = [Protocol::Icmp, Protocol::Udp, Protocol::Tcp];
     let name = "ip-10-0-0-7.eu";
-    assert!(of(&three[..1], name) <= 512, "{}", of(&three[..1], name));
-    assert!(of(&three, name) <= 1_536, "{}", of(&three, name));
+    assert!(of(&three[..1], name) <= 576, "{}", of(&three[..1], name));
+    assert!(of(&three, name) <= 1_152, "{}", of(&three, name));
 }
 
 /// What an agent of this name reports of a mesh in which it probes this many others.
@@ -248,37 +250,93 @@ fn a_report_with_a_byte_too_many_too_few_or_out_of_order_is_refused() {
     }
     assert!(read(&[&bytes[..], &[0]].concat()).is_none());
     let head = Writer::new(&source(), 0, NOW).end(0).len() - 1;
-    let with = |at: usize, byte: u8| {
-        let mut changed = bytes.clone();
-        changed[at] = byte;
-        read(&changed)
-    };
-    assert!(with(0, VERSION + 1).is_none() && with(1, FLAGS + 1).is_none());
-    assert!(with(2, 0xff).is_none(), "a name that is longer than the report");
-    assert!(with(3, 0xff).is_none(), "a name that is no text");
+    let with = |at: usize, with: &[u8]| read(&[&bytes[..at], with, &bytes[at + 1..]].concat());
+    assert!(with(0, &[VERSION]).is_some() && with(0, &[VERSION + 1]).is_none());
+    assert!(with(1, &[0xff, 0xff, 1]).is_none(), "a name that is longer than the report");
+    assert!(with(2, &[0xff]).is_none(), "a name that is no text");
     // The first node's hash begins behind the number of nodes.
-    assert!(with(head + 1, 0xff).is_none(), "hashes out of order");
-    assert!(with(head + 9, 2).is_none(), "more objects than there are");
-    assert!(with(head + 10, 6).is_none(), "no such protocol");
-    assert!(with(head + 10, 0x80).is_none(), "no such state");
+    assert!(with(head + 1, &[0xff]).is_none(), "hashes out of order");
+    assert!(with(head + 9, &[2]).is_none(), "more objects than there are");
+    assert!(with(head + 10, &[KINDS]).is_none(), "no such kind");
+    assert!(with(head + 11, &[0xff, 0xff, 0xff, 0xff, 0x1f]).is_none(), "a count of 33 bits");
+    assert!(with(head + 11, &[0xff; 20]).is_none(), "a count without an end");
     let twice = {
-        let object = object(0, &well(Protocol::Icmp), 45.5, NOW);
-        let head = &bytes[..head];
-        [head, &[1], &3_u64.to_be_bytes(), &[2], &object, &object].concat()
+        let object = add(Vec::new(), &Object::of(0, &well(Protocol::Icmp), 45.5, NOW));
+        let of = |objects: u8| {
+            let objects = (objects, vec![&object[..]; objects.into()].concat());
+            read(&[&bytes[..head], &[1], &3_u64.to_be_bytes(), &[objects.0], &objects.1].concat())
+        };
+        assert!(of(1).is_some());
+        of(2)
     };
-    assert!(read(&twice).is_none(), "an object twice");
+    assert!(twice.is_none(), "an object twice");
+    let long = "n".repeat(NAME_MAX + 1);
+    let head = Writer::new(&source(), 0, NOW).head;
+    for (bytes, is_read) in [
+        (add(Vec::new(), &head), true),
+        (add(Vec::new(), &Head { node: (&*long).into(), ..head.clone() }), false),
+        (add(Vec::new(), &Head { zone: (&*long).into(), ..head.clone() }), false),
+    ] {
+        assert_eq!(read(&bytes).is_some(), is_read);
+    }
 }
 
 #[test]
-fn counts_have_one_form() {
-    for value in [0, 1, 127, 128, 16_384, u64::from(u32::MAX), (1 << 63) - 1] {
-        let mut out = Vec::new();
-        varint(&mut out, value);
-        assert_eq!(Bytes(&out).varint(), Some(value));
+fn times_that_are_no_numbers_are_not_known() {
+    let bytes = written(&[]);
+    for no_time in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+        // The interval, the time that is covered, and the lag.
+        let sources = [1.0_f64, 45.5, 0.25].map(|time| {
+            let at = bytes.windows(8).position(|it| it == time.to_le_bytes()).expect("the time");
+            let changed = [&bytes[..at], &no_time.to_le_bytes(), &bytes[at + 8..]].concat();
+            let Source { interval_seconds, recent, .. } = Reader::new(&changed, NOW).expect("a report").source;
+            [interval_seconds, recent.seconds, recent.send_lag_p99_seconds].map(|time| time.is_some())
+        });
+        assert_eq!(sources, [[false, true, true], [true, false, true], [true, true, false]]);
     }
-    assert_eq!(Bytes(&[0x80, 0]).varint(), None, "longer than it need be");
-    assert_eq!(Bytes(&[0xff; 10]).varint(), None);
-    assert_eq!(Bytes(&[0x80]).varint(), None);
+}
+
+#[test]
+fn no_object_is_longer_than_its_limit() {
+    let (most, wide) = (u32::MAX, f64::MAX);
+    let losing = vec![LosingFlow { source_port: u16::MAX, lost: 255, probes: 255, direction: Way::Unknown }];
+    let suspect =
+        Some(Suspect { source_port: u16::MAX, lost: 255, probes: 255, direction: Way::Unknown, decinats: 255 });
+    let flows = Flows { probed: 255, losing_count: 255, answered: 255, answered_seconds: 255, losing, suspect };
+    let recent = RecentPeer {
+        seconds: wide,
+        sent: most,
+        received: most,
+        lost: most,
+        lost_in_row: most,
+        answered_since: most,
+        answered_before: most,
+        answered_seconds: most,
+        lost_there: Some(most),
+        lost_back: Some(most),
+        refused: true,
+        send_errors: most,
+        send_error_reason: Some(SendError::Other),
+        rtt_p50_seconds: Some(wide),
+        rtt_p99_seconds: Some(wide),
+    };
+    let hole = MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::Other };
+    let of = |flows: Flows| Peer {
+        usual_rtt_p50_seconds: Some(wide),
+        since_unix_seconds: Some(0),
+        ten_minutes: Some(TenMinutes { seconds: wide, sent: most, lost: most }),
+        heard: Some(most),
+        flows: Some(flows),
+        mtu_hole: Some(hole),
+        recent,
+        ..well(Protocol::Tcpv6)
+    };
+    for (flows, bytes) in
+        [(flows.clone(), OBJECT_BYTES_MAX - 1), (Flows { losing: Vec::new(), ..flows }, OBJECT_BYTES_MAX)]
+    {
+        assert_eq!(add(Vec::new(), &Object::of(KINDS - 1, &of(flows), 0.0, u64::MAX)).len(), bytes);
+    }
+    assert_eq!(add(Vec::new(), &NodeHead { hash: u64::MAX, objects: 255 }).len(), NODE_BYTES);
 }
 
 #[test]
@@ -296,18 +354,9 @@ fn probes_that_could_not_be_sent_are_read_as_they_were_written() {
     let bytes = written(&[(7, Peer { recent: RecentPeer { seconds: 45.5, ..unsent }, ..Peer::default() })]);
     let with_last = |ends: &[u8]| read(&[&bytes[..bytes.len() - ends.len()], ends].concat());
     assert!(with_last(&[0, 60]).is_some());
-    for (ends, what) in [([0, 0], "none"), ([u8::try_from(SendError::ALL.len()).unwrap(), 60], "no such reason")] {
-        assert!(with_last(&ends).is_none(), "{what}");
-    }
-    assert_eq!(
-        bytes.len()
-            - written(&[(
-                7,
-                Peer { recent: RecentPeer { seconds: 45.5, ..RecentPeer::default() }, ..Peer::default() }
-            )])
-            .len(),
-        2
-    );
+    assert!(with_last(&[0, 0]).is_none(), "none");
+    let unknown = with_last(&[SendError::Other as u8 + 1, 60]).expect("a reason of another version");
+    assert_eq!(unknown[0].1.recent.send_error_reason, Some(SendError::Other));
 }
 
 /// A source that has no answers by UDP, and has heard strangers.
@@ -335,17 +384,17 @@ fn sessions_and_strangers_are_read_as_they_were_written() {
     let bytes_of_many = written(&many);
     assert_eq!(of(&bytes_of_many).expect("a report").1.len(), STRANGERS_MAX);
     // Behind the facts: the session, then the number of strangers.
-    let begin = bytes.windows(3).position(|it| it == [0x34, 0x12, 2]).expect("the session");
+    let begin = bytes.windows(3).position(|it| it == [0xb4, 0x24, 2]).expect("the session");
     let with = |at: usize, byte: u8| {
         let mut other = bytes.clone();
         other[begin + at] = byte;
         of(&other).is_err()
     };
     assert!(with(2, 3), "three addresses");
-    assert!(with(3, 5), "an address of five bytes");
+    assert!(with(3, 2), "an address of no family");
     let strangers = 3 + 5 + 17;
     assert_eq!(bytes[begin + strangers], 2);
-    for (count, what) in [(0, "none"), (1, "less than there are"), (9, "too many")] {
+    for (count, what) in [(0, "none"), (1, "less than there are"), (9, "too many"), (0xff, "no end")] {
         assert!(with(strangers, count), "{what}");
     }
 }
