@@ -348,8 +348,14 @@ impl Verdict {
         self
     }
 
-    /// Returns the share of packets that is lost, 0 to 1. `None` if none are, or if it is not
-    /// known.
+    /// Returns what a share of the recent window, 0 to 1, is of the time after the cause began.
+    pub fn after_begin(&self, share: f64) -> f64 {
+        let after = self.figures.get(Figure::AfterBeginRatio).filter(|after| *after > 0.0);
+        (share / after.unwrap_or(1.0)).min(1.0)
+    }
+
+    /// Returns the share of packets that is lost since the cause began, 0 to 1. `None` if none are,
+    /// or if it is not known.
     pub fn loss_ratio(&self) -> Option<f64> {
         let of = |parts: &[Figure], wholes: &[Figure]| {
             let sum = |figures: &[Figure]| figures.iter().map(|it| self.figures.get(*it).unwrap_or(0.0)).sum::<f64>();
@@ -364,5 +370,6 @@ impl Verdict {
             .or_else(|| of(&[Figure::InsideLost], &[Figure::InsideProbes]))
             .or_else(|| of(&[Figure::LostTo, Figure::LostBy], &[Figure::ProbesTo, Figure::ProbesBy]))
             .or_else(|| of(&[Figure::LostThere, Figure::LostBack], &[Figure::ProbesThere, Figure::ProbesBack]))
+            .map(|share| self.after_begin(share))
     }
 }

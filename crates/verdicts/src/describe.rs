@@ -23,7 +23,12 @@ const EVERYTHING: &str = "*";
 fn loss(kind: Kind, subject: String, scope: &Scope<'_>, detail: &Detail) -> Verdict {
     let [since_unix_seconds, calm_since_unix_seconds] =
         [detail.since(), detail.calm_since()].map(|moment| moment.map(|moment| scope.matrix.moment(moment)));
-    Verdict { since_unix_seconds, calm_since_unix_seconds, ..Verdict::new(kind, subject, scope.network) }
+    let mut verdict =
+        Verdict { since_unix_seconds, calm_since_unix_seconds, ..Verdict::new(kind, subject, scope.network) };
+    if let Some(share) = detail.after_begin() {
+        verdict.figures.set(Figure::AfterBeginRatio, share);
+    }
+    verdict
 }
 
 fn set_tally(figures: &mut Figures, [probes, lost]: [Figure; 2], tally: Tally) {

@@ -5,11 +5,15 @@ use super::causes::{Cause, Finding, Findings};
 use super::pairs::{Pair, Scope};
 use super::quiet::Quiet;
 use super::tally::Tally;
-use crate::matrix::{Layer, Row};
+use crate::matrix::{Cell, Layer};
 use crate::slices::Slice;
 
 /// Largest number of moments kept per cause.
 const MOMENTS_MAX: usize = 128;
+/// From this share of probes after the begin on, the recent window is nearly all of that time.
+const AFTER_BEGIN_MAX: f64 = 0.8;
+/// The loss since the begin is known from so many probes on.
+const YOUNG_PROBES_MIN: f64 = 10.0;
 
 /// The figures of one cause.
 #[derive(Debug, Default)]
@@ -31,10 +35,18 @@ pub struct Detail {
     /// All probes over its pairs by IPv4 and by IPv6.
     pub by_family: [Tally; 2],
     since: Moments,
+    young: Young,
     quiet: Quiet,
 }
 
 impl Detail {
+    /// Returns the share of the probes that were sent after the losses began. `None` if they began
+    /// before the recent window, or if too few probes tell.
+    pub fn after_begin(&self) -> Option<f64> {
+        let share = self.both.rate() / self.young.rate()?;
+        (share < AFTER_BEGIN_MAX).then_some(share)
+    }
+
     /// Returns when the losses ended, in seconds after the matrix's epoch. `None` if they go on, or
     /// if that is not certain.
     pub fn ended(&self) -> Option<i16> {
@@ -52,6 +64,32 @@ impl Detail {
         let mut moments = self.since.kept.clone();
         moments.sort_unstable();
         moments.get(moments.len().saturating_sub(1) / 2).copied()
+    }
+}
+
+/// What cells have lost that began to lose within their window, after the loss that was the first.
+#[derive(Debug, Default)]
+struct Young {
+    probes: f64,
+    lost: u32,
+    /// Losses of the other cells.
+    lost_of_old: u32,
+}
+
+impl Young {
+    /// Adds a cell that loses. Its probes cover `seconds`.
+    fn add(&mut self, cell: Cell, read: i16, seconds: f32) {
+        let age =
+            cell.since().map(|since| f32::from(read) - f32::from(since)).filter(|age| (0.0..seconds).contains(age));
+        let Some(age) = age else { return self.lost_of_old += cell.lost() };
+        self.probes += (f64::from(cell.probes()) * f64::from(age / seconds) - 1.0).max(0.0);
+        self.lost += cell.lost().saturating_sub(1);
+    }
+
+    /// Returns the loss since the begin. `None` if most losses are older, or if it is not known.
+    fn rate(&self) -> Option<f64> {
+        let is_known = self.probes >= YOUNG_PROBES_MIN && self.lost > self.lost_of_old;
+        is_known.then(|| (f64::from(self.lost) / self.probes).min(1.0))
     }
 }
 
@@ -129,7 +167,8 @@ pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
     let mut slice = Slice::default();
     for node in scope.matrix.numbers() {
         slice.add(scope.cells(node).len()).await;
-        let read = scope.matrix.row(node).map(Row::read).unwrap_or_default();
+        let (read, seconds) =
+            scope.matrix.row(node).map(|row| (row.read(), row.facts.cells_seconds)).unwrap_or_default();
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, **cell)) {
             let last_losses = scope.matrix.last_losses(node, *cell);
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
@@ -137,6 +176,7 @@ pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
                 cell.since().into_iter().for_each(|since| details[index].since.add(since));
                 if cell.layer() != Layer::Tcp || scope.layers == Layer::Tcp.bit() {
                     details[index].quiet.add(*cell, last_losses, read);
+                    details[index].young.add(*cell, read, seconds);
                 }
             }
         }

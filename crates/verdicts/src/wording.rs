@@ -159,6 +159,9 @@ pub fn evidence(verdict: &Verdict) -> String {
     by_protocol(&mut text, verdict);
     by_family(&mut text, verdict);
     let of = Of(verdict);
+    if of.has(Figure::AfterBeginRatio) {
+        let _ = write!(text, "; since it began, {} are lost", percent(of.loss()));
+    }
     if let Some(reason) = verdict.reason {
         let (unsent, all) = (of.count(Figure::Unsent), of.count(Figure::UnsentOf));
         let lead = if text.is_empty() { "" } else { "; " };

@@ -176,3 +176,45 @@ fn a_verdict_has_its_next_command_and_runbook_and_no_name_that_a_shell_could_rea
         assert_eq!(of(kind, subject), (command, runbook.to_owned()), "{subject}");
     }
 }
+
+/// A mesh in which what touches `c` lost one probe of `one_of`, of those of the last `seconds`.
+fn young(seconds: u32, one_of: u32) -> Mesh {
+    let since = EPOCH - u64::from(seconds);
+    NODES.iter().fold(Mesh::new(), |mesh, from| {
+        let peers = NODES.iter().filter(|to| *to != from).map(|to| {
+            let loses = *from == "c" || *to == "c";
+            let lost = if loses { 1 + (seconds.min(60) - 1) / one_of } else { 0 };
+            let since = if loses { json!(since) } else { Value::Null };
+            with(peer(to, lost), "since_unix_seconds", since)
+        });
+        mesh.row(&source(from, 180), &peers.collect::<Vec<_>>())
+    })
+}
+
+#[test]
+fn a_fault_that_has_just_begun_has_the_size_that_it_has_since() {
+    for (seconds, one_of, said) in [
+        (16, 1, "c is cut off: it loses all packets"),
+        (16, 5, "c loses 20 % of its packets"),
+        (31, 5, "c loses 20 % of its packets"),
+        (61, 5, "c loses 20 % of its packets"),
+        (300, 5, "c loses 20 % of its packets"),
+    ] {
+        let verdicts = young(seconds, one_of).verdicts();
+        assert_eq!((verdicts.len(), summary(&verdicts[0]).as_str()), (1, said), "{seconds} s, one of {one_of}");
+    }
+    let evidence = |seconds: u32| evidence(&young(seconds, 5).verdicts()[0]);
+    let of_young = evidence(16);
+    assert!(of_young.starts_with("loses 6.7 % of the probes from 3 of 3 sources"), "{of_young}");
+    assert!(of_young.ends_with("; since it began, 20.0 % are lost"), "{of_young}");
+    assert!(!evidence(61).contains("since it began"), "{}", evidence(61));
+}
+
+#[test]
+fn a_fault_of_which_few_probes_tell_has_the_size_of_the_whole_window() {
+    // Three probes of each of six cells.
+    let verdicts = young(3, 1).verdicts();
+    assert_eq!(verdicts[0].figures.get(Figure::AfterBeginRatio).map(|share| share < 0.06), Some(true));
+    let verdicts = young(2, 1).verdicts();
+    assert!(!verdicts[0].figures.has(Figure::AfterBeginRatio), "{:?}", verdicts[0].figures);
+}

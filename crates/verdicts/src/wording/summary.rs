@@ -155,16 +155,17 @@ fn loss_summary(verdict: &Verdict) -> String {
             format!("{what} {verb} {} by {alone} alone{tail}", size(loss))
         };
     }
+    let missed = |missed: Figure, counted: Figure| size(verdict.after_begin(of.ratio(missed, counted)));
     match (verdict.kind, verdict.direction) {
         (Kind::Node, Direction::Both) if loss >= DOWN && of.has(Figure::AgentIsSilent) => {
             format!("{what} is down: nobody reaches it")
         }
         (Kind::Node, Direction::Both) if loss >= DOWN => format!("{what} is cut off: it loses all packets"),
         (Kind::Node, Direction::Out) => {
-            format!("{what} loses {} of what it sends", size(of.ratio(Figure::MissedBack, Figure::CountedBack)))
+            format!("{what} loses {} of what it sends", missed(Figure::MissedBack, Figure::CountedBack))
         }
         (Kind::Node, Direction::In) => {
-            format!("{what} loses {} of what is sent to it", size(of.ratio(Figure::MissedThere, Figure::CountedThere)))
+            format!("{what} loses {} of what is sent to it", missed(Figure::MissedThere, Figure::CountedThere))
         }
         (Kind::ZonePair, _) if loss >= CUT_OFF => format!("{what} cannot reach each other"),
         (Kind::ZonePair, _) => format!("{what} lose {} between them", amount(loss)),

@@ -64,8 +64,8 @@ impl Of<'_> {
     /// Returns the loss of what the verdict is about: of its family alone, if it is about one.
     pub fn loss(&self) -> f64 {
         match self.0.family {
-            Some(Family::V4) => self.ratio(Figure::Ipv4Lost, Figure::Ipv4Probes),
-            Some(Family::V6) => self.ratio(Figure::Ipv6Lost, Figure::Ipv6Probes),
+            Some(Family::V4) => self.0.after_begin(self.ratio(Figure::Ipv4Lost, Figure::Ipv4Probes)),
+            Some(Family::V6) => self.0.after_begin(self.ratio(Figure::Ipv6Lost, Figure::Ipv6Probes)),
             None => self.0.loss_ratio().unwrap_or(0.0),
         }
     }
