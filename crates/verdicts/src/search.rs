@@ -491,20 +491,19 @@ fn zone_candidates<'a>(
     });
     let zones = known.flat_map(|zone| [(zone, false), (zone, true)]).filter_map(move |(zone, inside)| {
         let mut sum = Sum::default();
-        let (mut below, mut below_if_apart, mut parts) = (0.0, 0.0, 0);
+        let (mut below, mut parts) = (0.0, 0);
         for other in (0..count).filter(|other| inside || *other != zone) {
             let part = &weighed.zones[zone_place(zone, other)];
             if part.pairs > 0 {
                 sum.add(part);
                 parts += 1;
                 below += (part.worth(shared).0 - search.costs.zones).max(0.0);
-                below_if_apart += (part.apart() - search.costs.zones).max(0.0);
             }
         }
         let finding = counts(wide(search, shared, Cause::Zone(zone, inside), &sum), &sum);
         // If only one zone pair is involved, the cause is that pair. Zone pairs that lose at
-        // different rates are separate causes, unless each link has its own rate anyway.
-        finding.filter(|it| parts >= 2 && it.score > if it.is_uneven { below_if_apart } else { below })
+        // different rates are separate causes.
+        finding.filter(|it| parts >= 2 && it.score > below)
     });
     pairs.chain(zones)
 }

@@ -131,8 +131,6 @@ pub struct Judges {
     /// The text of this agent's document, and when it was written: what it holds if it is a judge
     /// and has judged, or what it has copied from judges.
     own: Mutex<Option<(Nanos, Arc<[u8]>)>>,
-    /// What holds and what has just ended, if this agent is a judge.
-    explaining: Mutex<Vec<Verdict>>,
     /// Figures of each node, and when they were taken, if this agent is a judge.
     nodes: Mutex<Option<(Nanos, Arc<Nodes>)>>,
     /// Readers of another judge's figures.
@@ -154,11 +152,11 @@ impl Judges {
         domains: Option<DomainsFile>,
     ) -> Self {
         let (own, kept, known) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
-        let (nodes, explaining, turns) = (Mutex::new(None), Mutex::new(Vec::new()), Turns::new(relay::WAITERS_MAX));
+        let (nodes, turns) = (Mutex::new(None), Turns::new(relay::WAITERS_MAX));
         let (asking, judging) = (Semaphore::const_new(1), Arc::new(Judging::default()));
         // No other stage adds to the metrics.
         let _ = view.later.set(judging.clone());
-        Self { view, judging, port, times, collection, domains, own, explaining, nodes, turns, kept, asking, known }
+        Self { view, judging, port, times, collection, domains, own, nodes, turns, kept, asking, known }
     }
 
     /// Returns the answer to other agents that ask whether this one judges.
@@ -285,7 +283,6 @@ impl Judges {
                     Some(Change::Ends) => {
                         log::info!("{}: no longer judges the mesh", self.view.node);
                         *lock(&self.nodes) = None;
-                        lock(&self.explaining).clear();
                         self.judging.publish(None);
                         (term, next_copy) = (None, now);
                     }
@@ -304,7 +301,8 @@ impl Judges {
             {
                 // A judgement that panics ends here. What was found before stands.
                 let judgement = async {
-                    let round = Box::pin(self.round(&mut silent)).await;
+                    let explaining = table.explaining(clock::realtime().as_secs());
+                    let round = Box::pin(self.round(&mut silent, &explaining)).await;
                     self.judged(term, &mut table, round).await;
                 };
                 check.beside(wall::within(judgement)).await;
@@ -373,8 +371,9 @@ impl Judges {
         !kept.is_empty()
     }
 
-    /// Collects the reports of all members, and judges them.
-    async fn round(&self, silent: &mut Silent) -> Round {
+    /// Collects the reports of all members, and judges them. `explaining` are verdicts of before,
+    /// which explain losses.
+    async fn round(&self, silent: &mut Silent, explaining: &[Verdict]) -> Round {
         let Collected { mut matrix, missing, missing_not_listed, further } =
             collect(Arc::clone(&self.view), self.port, self.collection, silent).await;
         if let Some(domains) = &self.domains {
@@ -382,8 +381,7 @@ impl Judges {
         }
         #[cfg(feature = "fuzzing")]
         panic_if_asked(&matrix, &self.view.node);
-        let explaining = lock(&self.explaining).clone();
-        let judgement = verdicts::judge_in_slices(&matrix, &explaining).await;
+        let judgement = verdicts::judge_in_slices(&matrix, explaining).await;
         let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
         Round { overview, found, nodes: matrix.node_count(), figures: Nodes::of(&matrix).await }
     }
@@ -398,7 +396,6 @@ impl Judges {
         *lock(&self.nodes) = Some((clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         term.take(table, found, (self.own(), &others), now, now_unix_seconds);
-        *lock(&self.explaining) = table.explaining(now_unix_seconds);
         *lock(&self.own) = Some((now, Held::of(table, (nodes, overview), now_unix_seconds).text()));
         term.judged(table, nodes, now, now_unix_seconds);
         self.judging.publish(Some(term.published.clone()));
