@@ -26,7 +26,18 @@ const STAGES: [(&str, &[&str]); 13] = [
     // `splitmix` is the tests' own.
     (
         "prober",
-        &["peers", "prober", "send_error", "units", "limits", "splitmix", "sys::clock", "sys::lacks", "sys::region"],
+        &[
+            "peers",
+            "prober",
+            "report::Stranger",
+            "send_error",
+            "units",
+            "limits",
+            "splitmix",
+            "sys::clock",
+            "sys::lacks",
+            "sys::region",
+        ],
     ),
     ("statistics", &["peers", "prober", "statistics", "units", "limits", "sys::clock", "sys::proc", "sys::region"]),
     (

@@ -3,11 +3,10 @@
 use super::ProbeLoop;
 use crate::limits::FLOW_PROBES_PER_SECOND;
 use crate::peers::{Method, SlotId};
-use crate::prober::stamp::{ErrorEstimate, HeardStranger};
+use crate::prober::stamp::ErrorEstimate;
 use crate::prober::udp::mtu::{PathMtu, PathState};
 use crate::prober::udp::trace::Reason;
 use crate::prober::udp::{self, UdpWire as _};
-use crate::report::Stranger;
 use crate::statistics::{FlowWay, MtuReading, Statistics};
 use crate::sys::{clock, ntp};
 use crate::units::Nanos;
@@ -35,9 +34,7 @@ impl ProbeLoop {
         let Some(udp) = &mut self.probers.udp else { return };
         let Some(explorer) = &mut self.probers.explorer else { return };
         statistics.set_requests_refused(udp.reflecting().reflector.refusals().sum());
-        let strangers = udp.reflecting().reflector.strangers(now);
-        let strangers = strangers.map(|HeardStranger { address, ssid, requests }| Stranger { address, ssid, requests });
-        self.view.strangers.set_heard(strangers);
+        self.view.strangers.set_heard(udp.reflecting().reflector.strangers(now));
         let slots = self.slots;
         let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
         for index in 0..slots {

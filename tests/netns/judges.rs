@@ -47,13 +47,13 @@ fn judges_give_a_losing_link_the_same_id_and_one_that_is_killed_is_replaced() {
     let judges = three_judges(&agents);
     until_within(LONG, "two judges export the same verdict", || {
         let verdicts = agents[judges[0]].json("/api/v1/verdicts");
-        let link = verdicts["verdicts"].as_array().into_iter().flatten().find(|it| it["kind"] == "link");
-        let id = link.and_then(|link| link["id"].as_str()).ok_or_else(|| verdicts.to_string())?.to_owned();
+        let link = link(&verdicts).ok_or_else(|| verdicts.to_string())?;
+        let id = link["id"].as_str().expect("an id").to_owned();
         let labels =
             [("id", id.as_str()), ("kind", "link"), ("subject", "b->d"), ("network", "pod"), ("protocol", "all")];
         let holds = |place: &&usize| agents[**place].metrics().value("verdict", &labels).is_some_and(|it| it > 0.0);
         let agree = judges.iter().filter(holds).count();
-        if agree >= 2 { Ok(()) } else { Err(format!("{agree} judges say {id}: {link:?}")) }
+        if agree >= 2 { Ok(()) } else { Err(format!("{agree} judges say {id}: {link}")) }
     });
 
     let mut killed = agents.remove(judges[0]);

@@ -350,8 +350,7 @@ impl Verdict {
 
     /// Returns what a share of the recent window, 0 to 1, is of the time after the cause began.
     pub fn after_begin(&self, share: f64) -> f64 {
-        let after = self.figures.get(Figure::AfterBeginRatio).filter(|after| *after > 0.0);
-        (share / after.unwrap_or(1.0)).min(1.0)
+        (share * self.figures.get(Figure::AfterBeginTimes).unwrap_or(1.0).max(1.0)).min(1.0)
     }
 
     /// Returns the share of packets that is lost since the cause began, 0 to 1. `None` if none are,

@@ -25,8 +25,8 @@ fn loss(kind: Kind, subject: String, scope: &Scope<'_>, detail: &Detail) -> Verd
         [detail.since(), detail.calm_since()].map(|moment| moment.map(|moment| scope.matrix.moment(moment)));
     let mut verdict =
         Verdict { since_unix_seconds, calm_since_unix_seconds, ..Verdict::new(kind, subject, scope.network) };
-    if let Some(share) = detail.after_begin() {
-        verdict.figures.set(Figure::AfterBeginRatio, share);
+    if let Some(times) = detail.after_begin() {
+        verdict.figures.set(Figure::AfterBeginTimes, times);
     }
     verdict
 }

@@ -10,8 +10,8 @@ use crate::slices::Slice;
 
 /// Largest number of moments kept per cause.
 const MOMENTS_MAX: usize = 128;
-/// From this share of probes after the begin on, the recent window is nearly all of that time.
-const AFTER_BEGIN_MAX: f64 = 0.8;
+/// Below this, the recent window is nearly all of the time since the begin.
+const AFTER_BEGIN_MIN: f64 = 1.25;
 /// The loss since the begin is known from so many probes on.
 const YOUNG_PROBES_MIN: f64 = 10.0;
 
@@ -40,11 +40,11 @@ pub struct Detail {
 }
 
 impl Detail {
-    /// Returns the share of the probes that were sent after the losses began. `None` if they began
-    /// before the recent window, or if too few probes tell.
+    /// Returns how many times the loss of the recent window is lost since the losses began. `None`
+    /// if they began before that window, or if too few probes tell.
     pub fn after_begin(&self) -> Option<f64> {
-        let share = self.both.rate() / self.young.rate()?;
-        (share < AFTER_BEGIN_MAX).then_some(share)
+        let times = self.young.rate()? / self.both.rate();
+        (times > AFTER_BEGIN_MIN).then_some(times)
     }
 
     /// Returns when the losses ended, in seconds after the matrix's epoch. `None` if they go on, or
@@ -78,11 +78,12 @@ struct Young {
 
 impl Young {
     /// Adds a cell that loses. Its probes cover `seconds`.
-    fn add(&mut self, cell: Cell, read: i16, seconds: f32) {
-        let age =
-            cell.since().map(|since| f32::from(read) - f32::from(since)).filter(|age| (0.0..seconds).contains(age));
-        let Some(age) = age else { return self.lost_of_old += cell.lost() };
-        self.probes += (f64::from(cell.probes()) * f64::from(age / seconds) - 1.0).max(0.0);
+    fn add(&mut self, cell: Cell, read: i16, seconds: f64) {
+        let age = cell.since().map(|since| f64::from(read) - f64::from(since));
+        let Some(age) = age.filter(|age| (0.0..seconds).contains(age)) else {
+            return self.lost_of_old += cell.lost();
+        };
+        self.probes += (f64::from(cell.probes()) * age / seconds - 1.0).max(0.0);
         self.lost += cell.lost().saturating_sub(1);
     }
 
@@ -176,7 +177,7 @@ pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
                 cell.since().into_iter().for_each(|since| details[index].since.add(since));
                 if cell.layer() != Layer::Tcp || scope.layers == Layer::Tcp.bit() {
                     details[index].quiet.add(*cell, last_losses, read);
-                    details[index].young.add(*cell, read, seconds);
+                    details[index].young.add(*cell, read, seconds.into());
                 }
             }
         }

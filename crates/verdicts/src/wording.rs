@@ -159,7 +159,7 @@ pub fn evidence(verdict: &Verdict) -> String {
     by_protocol(&mut text, verdict);
     by_family(&mut text, verdict);
     let of = Of(verdict);
-    if of.has(Figure::AfterBeginRatio) {
+    if of.has(Figure::AfterBeginTimes) {
         let _ = write!(text, "; since it began, {} are lost", percent(of.loss()));
     }
     if let Some(reason) = verdict.reason {

@@ -24,5 +24,4 @@ pub mod time;
 pub use answer::{Reflection, set_reflected_at};
 pub use packet::{Named, Reply};
 pub use reflector::{Heard, Reflector, Refusals, Refused};
-pub use strangers::HeardStranger;
 pub use time::{ErrorEstimate, NtpTime};

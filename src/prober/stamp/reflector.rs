@@ -28,10 +28,11 @@ use super::answer::{self, Reflection};
 use super::filter;
 use super::members::Members;
 use super::packet::{BASE_BYTES, REQUEST_BYTES, asks, field};
-use super::strangers::{HeardStranger, Strangers};
+use super::strangers::Strangers;
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
 };
+use crate::report::Stranger;
 use crate::units::Nanos;
 
 /// Half of the window of [`Heard`] until [`Reflector::set_halves`].
@@ -253,7 +254,7 @@ impl Reflector {
     }
 
     /// Returns what has come from strangers in the recent window.
-    pub fn strangers(&self, now: Nanos) -> impl Iterator<Item = HeardStranger> {
+    pub fn strangers(&self, now: Nanos) -> impl Iterator<Item = Stranger> {
         self.strangers.list(self.halves.number(now))
     }
 

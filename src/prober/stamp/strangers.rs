@@ -7,17 +7,7 @@
 use std::net::IpAddr;
 
 use crate::limits::STRANGERS_MAX;
-
-/// Requests of one session that came from an address that is no member's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeardStranger {
-    /// The address that they came from.
-    pub address: IpAddr,
-    /// The SSID of the session.
-    pub ssid: u16,
-    /// How many came in the recent window.
-    pub requests: u32,
-}
+use crate::report::Stranger;
 
 /// Requests of one session of one address.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +56,8 @@ impl Strangers {
     }
 
     /// Returns what was heard in this half and the one before.
-    pub(super) fn list(&self, half: u32) -> impl Iterator<Item = HeardStranger> {
-        let of = move |it: &Session| HeardStranger { address: it.address, ssid: it.ssid, requests: it.requests(half) };
+    pub(super) fn list(&self, half: u32) -> impl Iterator<Item = Stranger> {
+        let of = move |it: &Session| Stranger { address: it.address, ssid: it.ssid, requests: it.requests(half) };
         self.0.iter().flatten().map(of).filter(|stranger| stranger.requests > 0)
     }
 }
@@ -98,9 +88,9 @@ mod tests {
         for forged in 0..10_000 {
             strangers.note(host(2), 4 + 2 * forged, 0);
         }
-        let listed: Vec<HeardStranger> = strangers.list(0).collect();
+        let listed: Vec<Stranger> = strangers.list(0).collect();
         assert_eq!(listed.len(), STRANGERS_MAX);
-        assert!(listed.contains(&HeardStranger { address: host(1), ssid: 2, requests: 2 }));
+        assert!(listed.contains(&Stranger { address: host(1), ssid: 2, requests: 2 }));
         // All places are taken by sessions that return, until these are silent.
         for ssid in 0..8 {
             for _ in 0..3 {
@@ -110,6 +100,6 @@ mod tests {
         strangers.note(host(4), 200, 0);
         assert!(strangers.list(0).all(|it| it.address != host(4)));
         strangers.note(host(4), 200, 2);
-        assert_eq!(strangers.list(2).collect::<Vec<_>>(), [HeardStranger { address: host(4), ssid: 200, requests: 1 }]);
+        assert_eq!(strangers.list(2).collect::<Vec<_>>(), [Stranger { address: host(4), ssid: 200, requests: 1 }]);
     }
 }

@@ -76,9 +76,9 @@ pub enum Figure {
     CountedByUdp,
     /// The share of probes that links lose, if it does not follow from the other numbers.
     LossRatio,
-    /// The share of the probes that were sent after the cause began. Only what began within the
-    /// recent window has it.
-    AfterBeginRatio,
+    /// How many times the loss of the recent window is lost since the cause began. Only what began
+    /// within that window has it. Of two judges, the one that says less is believed.
+    AfterBeginTimes,
     /// The share that the other links lose.
     ElsewhereRatio,
     /// Probes of the pods' network over the same links, if it loses for the same reason.

@@ -214,7 +214,7 @@ fn a_fault_that_has_just_begun_has_the_size_that_it_has_since() {
 fn a_fault_of_which_few_probes_tell_has_the_size_of_the_whole_window() {
     // Three probes of each of six cells.
     let verdicts = young(3, 1).verdicts();
-    assert_eq!(verdicts[0].figures.get(Figure::AfterBeginRatio).map(|share| share < 0.06), Some(true));
+    assert_eq!(verdicts[0].figures.get(Figure::AfterBeginTimes), Some(20.0));
     let verdicts = young(2, 1).verdicts();
-    assert!(!verdicts[0].figures.has(Figure::AfterBeginRatio), "{:?}", verdicts[0].figures);
+    assert!(!verdicts[0].figures.has(Figure::AfterBeginTimes), "{:?}", verdicts[0].figures);
 }

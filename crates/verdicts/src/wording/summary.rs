@@ -172,7 +172,8 @@ fn loss_summary(verdict: &Verdict) -> String {
         (Kind::Zone | Kind::Domain, _) if is_cut_off(verdict) => {
             let others = if verdict.kind == Kind::Zone { "zones" } else { "nodes" };
             let inside = of.0.figures.ratio(Figure::InsideLost, Figure::InsideProbes);
-            let inside = inside.map(|inside| format!(", and loses {} inside", amount(inside))).unwrap_or_default();
+            let inside = inside.map(|inside| amount(verdict.after_begin(inside)));
+            let inside = inside.map(|amount| format!(", and loses {amount} inside")).unwrap_or_default();
             format!("{what} is cut off from all other {others}{inside}")
         }
         (Kind::Mesh, _) if loss >= CUT_OFF => format!("{what} lose nearly all packets"),
@@ -185,7 +186,7 @@ fn loss_summary(verdict: &Verdict) -> String {
 /// Whether a zone or domain loses nearly all to the others, at a rate of its own.
 fn is_cut_off(verdict: &Verdict) -> bool {
     let of = Of(verdict);
-    !of.has(Figure::WithInside) && of.ratio(Figure::Lost, Figure::Probes) >= CUT_OFF
+    !of.has(Figure::WithInside) && verdict.after_begin(of.ratio(Figure::Lost, Figure::Probes)) >= CUT_OFF
 }
 
 /// Returns over which links a zone or domain loses.

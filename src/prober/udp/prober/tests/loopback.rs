@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::prober::stamp::HeardStranger;
 use crate::prober::udp::UdpSockets;
 use crate::prober::{MonotonicClock, Sources};
+use crate::report::Stranger;
 
 #[test]
 fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
@@ -46,6 +46,6 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     assert!((0..4).all(|flow| flows.contains(&flow)), "{flows:?}");
     assert!(prober.reflecting().reflector.answered() >= 40);
     assert_eq!((prober.reflecting().reflector.refusals().not_a_member, prober.drops()), (1, Some(0)));
-    let strangers: Vec<HeardStranger> = prober.reflecting().reflector.strangers(MonotonicClock.now()).collect();
-    assert_eq!(strangers, [HeardStranger { address: [127, 0, 0, 2].into(), ssid: 0, requests: 1 }]);
+    let strangers: Vec<Stranger> = prober.reflecting().reflector.strangers(MonotonicClock.now()).collect();
+    assert_eq!(strangers, [Stranger { address: [127, 0, 0, 2].into(), ssid: 0, requests: 1 }]);
 }
