@@ -81,6 +81,8 @@ struct Head<'a> {
     recent: RecentSource,
     /// Whether a peer has an address of loopback.
     is_on_loopback: bool,
+    /// The time that most objects cover, in tenths of a second.
+    deciseconds: u32,
     /// Number of peers that were left out, because there are too many.
     left_out: u64,
     /// Number of nodes that follow.
@@ -127,7 +129,7 @@ struct Rest {
 /// What few objects have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Rare {
-    /// The time that the object covers, in tenths of a second, if it is not that of the source.
+    /// The time that the object covers, in tenths of a second, if it is not that of most.
     deciseconds: Option<u32>,
     refused: bool,
     flows: Option<WorstFlow>,
@@ -162,7 +164,6 @@ struct WorstFlow {
 #[derive(Debug)]
 pub struct Writer {
     head: Head<'static>,
-    seconds: f64,
     now_unix_seconds: u64,
     own: u64,
     objects: Vec<OfNode>,
@@ -193,11 +194,11 @@ impl Writer {
             strangers: source.strangers.iter().take(STRANGERS_MAX).copied().collect(),
             recent: RecentSource { echo_replies_sent: None, ..source.recent.clone() },
             is_on_loopback: false,
+            deciseconds: 0,
             left_out: 0,
             nodes: 0,
         };
-        let seconds = source.recent.seconds.unwrap_or_default();
-        Self { head, seconds, now_unix_seconds, own, objects: Vec::new() }
+        Self { head, now_unix_seconds, own, objects: Vec::new() }
     }
 
     /// Adds an object. `node` is the hash of the name of its node. What no reader of this version
@@ -205,7 +206,11 @@ impl Writer {
     pub fn peer(&mut self, node: u64, peer: &Peer<'_>) {
         let Some(kind) = kind(peer) else { return };
         self.head.is_on_loopback |= peer.address.is_some_and(|address| address.is_loopback());
-        let object = Object::of(kind, peer, self.seconds, self.now_unix_seconds);
+        if self.objects.is_empty() {
+            // All objects of an agent that has run for a minute cover the same time.
+            self.head.deciseconds = whole(peer.recent.seconds * 10.0);
+        }
+        let object = Object::of(kind, peer, self.head.deciseconds, self.now_unix_seconds);
         let RecentPeer { sent, lost, send_errors, .. } = peer.recent;
         // What could not be sent is as rare and as grave as a loss.
         let (lost, tried) = (lost.saturating_add(send_errors), sent.saturating_add(send_errors));
@@ -250,6 +255,11 @@ fn add(out: Vec<u8>, part: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(part, out).unwrap_or_default()
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+fn whole(value: f64) -> u32 {
+    value.round() as u32
+}
+
 /// Returns the code of a peer's protocol, network and state.
 fn kind(peer: &Peer<'_>) -> Option<u8> {
     let protocol = PROTOCOLS.iter().position(|it| *it == peer.protocol)?;
@@ -264,13 +274,9 @@ fn split(kind: u8) -> (usize, usize) {
 }
 
 impl Object {
-    fn of(kind: u8, peer: &Peer<'_>, seconds: f64, now_unix_seconds: u64) -> Self {
+    fn of(kind: u8, peer: &Peer<'_>, deciseconds: u32, now_unix_seconds: u64) -> Self {
         let recent = &peer.recent;
         let narrow = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-        let whole = |value: f64| value.round() as u32;
-        #[expect(clippy::float_cmp, reason = "both are of one clock, and one difference costs a byte or two")]
-        let is_of_source = recent.seconds == seconds;
         let losses = Losses {
             lost: recent.lost,
             in_row: narrow(recent.lost_in_row),
@@ -281,7 +287,7 @@ impl Object {
         // A link that has lost nothing in ten minutes has nothing to say about them.
         let ten_minutes = peer.ten_minutes.filter(|said| said.lost > 0);
         let rare = Rare {
-            deciseconds: (!is_of_source).then(|| whole(recent.seconds * 10.0)),
+            deciseconds: Some(whole(recent.seconds * 10.0)).filter(|own| *own != deciseconds),
             refused: recent.refused,
             flows: peer.flows.as_ref().and_then(WorstFlow::of),
             hole: peer.mtu_hole,
@@ -308,7 +314,7 @@ impl Object {
 
     /// Returns the peer, without its name. `None` if there is no such kind, or if a part says that
     /// there is nothing.
-    fn peer(self, seconds: f64, now_unix_seconds: u64) -> Option<Peer<'static>> {
+    fn peer(self, deciseconds: u32, now_unix_seconds: u64) -> Option<Peer<'static>> {
         let rest = self.rest.map(|rest| *rest).unwrap_or_default();
         let (losses, rare) = (rest.losses.unwrap_or_default(), rest.rare.unwrap_or_default());
         let (of, state) = split(self.kind);
@@ -321,7 +327,7 @@ impl Object {
             return None;
         }
         let recent = RecentPeer {
-            seconds: rare.deciseconds.map_or(seconds, |tenths| f64::from(tenths) / 10.0),
+            seconds: f64::from(rare.deciseconds.unwrap_or(deciseconds)) / 10.0,
             sent: self.sent,
             received: self.received,
             lost: losses.lost,
@@ -389,7 +395,7 @@ pub struct Reader<'a> {
     pub source: Source<'a>,
     /// Number of peers that were left out, because there are too many.
     pub left_out: u64,
-    seconds: f64,
+    deciseconds: u32,
     address: Option<IpAddr>,
     now_unix_seconds: u64,
     left: &'a [u8],
@@ -406,11 +412,10 @@ impl<'a> Reader<'a> {
         let mut left = bytes;
         let head: Head<'_> = take(&mut left).filter(Head::may_be).ok_or(NotCompact)?;
         check(left, head.nodes).ok_or(NotCompact)?;
-        let (left_out, nodes) = (head.left_out, head.nodes);
+        let (deciseconds, left_out, nodes) = (head.deciseconds, head.left_out, head.nodes);
         let address = head.is_on_loopback.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let source = head.source();
-        let seconds = source.recent.seconds.unwrap_or_default();
-        Ok(Self { source, left_out, seconds, address, now_unix_seconds, left, nodes, node: NodeHead::default() })
+        let (source, node) = (head.source(), NodeHead::default());
+        Ok(Self { source, left_out, deciseconds, address, now_unix_seconds, left, nodes, node })
     }
 
     /// Returns the next object, and the hash of the name of its node. The object has no name.
@@ -421,7 +426,7 @@ impl<'a> Reader<'a> {
             self.node = take(&mut self.left)?;
         }
         self.node.objects -= 1;
-        let peer = take::<Object>(&mut self.left)?.peer(self.seconds, self.now_unix_seconds)?;
+        let peer = take::<Object>(&mut self.left)?.peer(self.deciseconds, self.now_unix_seconds)?;
         Some((self.node.hash, Peer { address: self.address, ..peer }))
     }
 }
@@ -448,7 +453,7 @@ fn check(mut left: &[u8], nodes: u16) -> Option<()> {
             if before.replace(of).is_some_and(|before| before >= of) {
                 return None;
             }
-            object.peer(0.0, 0)?;
+            object.peer(0, 0)?;
         }
     }
     left.is_empty().then_some(())
