@@ -212,9 +212,20 @@ fn a_fault_that_has_just_begun_has_the_size_that_it_has_since() {
 
 #[test]
 fn a_fault_of_which_few_probes_tell_has_the_size_of_the_whole_window() {
-    // Three probes of each of six cells.
-    let verdicts = young(3, 1).verdicts();
-    assert_eq!(verdicts[0].figures.get(Figure::AfterBeginTimes), Some(20.0));
-    let verdicts = young(2, 1).verdicts();
-    assert!(!verdicts[0].figures.has(Figure::AfterBeginTimes), "{:?}", verdicts[0].figures);
+    // Six cells with so many probes each.
+    let [of_three, of_one] = [young(3, 1), young(1, 1)].map(|mesh| mesh.verdicts());
+    assert_eq!(of_three[0].figures.get(Figure::AfterBeginTimes), Some(20.0));
+    assert!(!of_one[0].figures.has(Figure::AfterBeginTimes), "{:?}", of_one[0].figures);
+}
+
+#[test]
+fn a_young_fault_of_one_direction_has_the_size_of_its_round_trips() {
+    let counts =
+        [(Figure::ProbesBy, 60.0), (Figure::LostBy, 3.0), (Figure::CountedBack, 60.0), (Figure::MissedBack, 1.0)];
+    let node =
+        |figures| Verdict { direction: Direction::Out, figures, ..Verdict::new(Kind::Node, "c".into(), Network::Pod) };
+    let figures = Figures::default().with(counts);
+    assert_eq!(summary(&node(figures.clone())), "c loses 2 % of what it sends");
+    let young = figures.with([(Figure::AfterBeginTimes, 4.0)]);
+    assert_eq!(summary(&node(young)), "c loses 20 % of what it sends");
 }

@@ -155,7 +155,10 @@ fn loss_summary(verdict: &Verdict) -> String {
             format!("{what} {verb} {} by {alone} alone{tail}", size(loss))
         };
     }
-    let missed = |missed: Figure, counted: Figure| size(verdict.after_begin(of.ratio(missed, counted)));
+    // The way of a loss is known some seconds after the loss. Of a fault that has just begun, the
+    // round trips tell more.
+    let is_young = of.has(Figure::AfterBeginTimes);
+    let missed = |missed: Figure, counted: Figure| size(if is_young { loss } else { of.ratio(missed, counted) });
     match (verdict.kind, verdict.direction) {
         (Kind::Node, Direction::Both) if loss >= DOWN && of.has(Figure::AgentIsSilent) => {
             format!("{what} is down: nobody reaches it")
