@@ -39,13 +39,7 @@ impl Test {
     fn loses_thrice(&self, watch: &mut Watch<'_>, lossy: &str, pods: &BTreeMap<String, Pod>) {
         let begun = unix_seconds();
         let is_of_fault = is_of_node(lossy);
-        let loss = Expected {
-            kind: "node",
-            subject: lossy.to_owned(),
-            says: format!("{lossy} loses "),
-            lasts: Duration::from_mins(1),
-            is_of_fault: &is_of_fault,
-        };
+        let loss = of_node(lossy, "loses ", Duration::from_mins(1), &is_of_fault);
         let mut verdicts = Vec::new();
         for apart in [Duration::ZERO].iter().chain(&APART) {
             watch.calm(*apart);
@@ -64,13 +58,7 @@ impl Test {
     fn is_down(&self, watch: &mut Watch<'_>, cut_off: &str, pods: &BTreeMap<String, Pod>) {
         eprintln!("  the link of {cut_off} is down");
         let is_of_fault = is_of_node(cut_off);
-        let down = Expected {
-            kind: "node",
-            subject: cut_off.to_owned(),
-            says: format!("{cut_off} is down: "),
-            lasts: Duration::from_mins(3),
-            is_of_fault: &is_of_fault,
-        };
+        let down = of_node(cut_off, "is down: ", Duration::from_mins(3), &is_of_fault);
         watch.fault(&down, || LinkDown::start(&self.cluster, cut_off));
         until("the node Ready again", || {
             let ready = self.node_ready(cut_off)?;
@@ -137,4 +125,9 @@ fn is_of_node(node: &str) -> impl Fn(&Value) -> bool {
         let [kind, subject] = ["kind", "subject"].map(|name| verdict[name].as_str().unwrap_or_default());
         is_the_only_subject(node, &BTreeSet::from([finding(kind, subject, "")]))
     }
+}
+
+/// Returns what must be said of a node in which something is wrong.
+fn of_node<'e>(node: &str, finding: &str, lasts: Duration, is_of_fault: &'e dyn Fn(&Value) -> bool) -> Expected<'e> {
+    Expected { kind: "node", subject: node.to_owned(), says: format!("{node} {finding}"), lasts, is_of_fault }
 }
