@@ -395,7 +395,7 @@ impl Judges {
         let Round { overview, found, nodes, figures } = round;
         *lock(&self.nodes) = Some((clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
-        term.take(table, found, (self.own(), &others), now, now_unix_seconds);
+        term.take(table, (found, nodes), (self.own(), &others), now, now_unix_seconds);
         *lock(&self.own) = Some((now, Held::of(table, (nodes, overview), now_unix_seconds).text()));
         term.judged(table, nodes, now, now_unix_seconds);
         self.judging.publish(Some(term.published.clone()));
@@ -429,7 +429,7 @@ impl Term {
     fn take(
         &mut self,
         table: &mut Table,
-        mut found: Found,
+        (mut found, nodes): (Found, usize),
         (own, others): (Option<Said>, &[Said]),
         now: Nanos,
         now_unix_seconds: u64,
@@ -438,8 +438,11 @@ impl Term {
             found.verdicts.extend(self.suspects.judged(now, &own, others));
         }
         table.judged(&found, now_unix_seconds);
-        // After the judgement, so that verdicts that others have held for longer begin as there.
-        table.take_over(quorum::agreed(others), now_unix_seconds);
+        // After the judgement, so that verdicts that others have held for longer begin as there. While
+        // the third judge is replaced, what the other one says may be its own view alone.
+        if others.len() > 1 || nodes < JUDGES {
+            table.take_over(quorum::agreed(others), now_unix_seconds);
+        }
         table.remember(others);
     }
 
