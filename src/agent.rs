@@ -309,7 +309,7 @@ impl ProbeLoop {
             Update::Mesh(mesh) => {
                 self.mesh = mesh;
                 if let Some(explorer) = &mut self.probers.explorer {
-                    explorer.tracer.set_mesh(&self.own.node, mesh.members);
+                    explorer.tracer.set_members(mesh.members);
                 }
             }
             Update::Roster(roster) => self.roster = Some(roster),

@@ -144,27 +144,16 @@ pub const HOUR_PEERS_MAX: usize = 512;
 
 // ---- traces and the path MTU --------------------------------------------------------------------
 
-/// Traces of links and flows that lose, per agent and minute. Each has at most
-/// [`TRACE_PACKETS_MAX`] packets, so they are 5.4 packets/s on average. An operator sees three
-/// traces of a verdict, so more would tell nothing.
-pub const TRACES_PER_MINUTE: usize = 2;
-/// Traces of links and flows that lose, per mesh and minute, as long as no agent waits for more
-/// than [`TRACE_WAIT_MINUTES_MAX`]: 320 packets/s, spread over all paths of up to 600 agents.
-pub const TRACES_PER_MESH_MINUTE: u64 = 120;
-/// Minutes that an agent may wait until it traces a link that has begun to lose. Beyond 600 agents
-/// this is the bound: at most 2,700 packets/s of 5,000 agents that all see loss.
-pub const TRACE_WAIT_MINUTES_MAX: u64 = 10;
-/// Traces of healthy paths, per agent and minute. They refresh baselines once an hour: 360 slots.
-/// Each sends three packets per hop.
-pub const BASELINES_PER_MINUTE: usize = 6;
+/// Traces per agent and minute. Each has at most [`TRACE_PACKETS_MAX`] packets, so they are 5.4
+/// packets/s on average. An operator sees three traces of a verdict, so more would tell nothing.
+pub const TRACES_PER_MINUTE: u64 = 2;
+/// Traces per mesh and minute, if all agents have some: 3,200 packets/s, spread over all paths.
+pub const TRACES_PER_MESH_MINUTE: u64 = 1_200;
 /// Packets of one trace: 30 for each of five hops, which show where a fifth is lost. 16 bytes each,
 /// once per agent.
 pub const TRACE_PACKETS_MAX: usize = 160;
 /// Latest traces that are kept, one per slot, 800 bytes each.
 pub const TRACES_KEPT: usize = 32;
-/// Slots with a baseline, 504 bytes each. A baseline is worth its memory where the pairs are shown
-/// one by one, as for [`HOUR_PEERS_MAX`].
-pub const BASELINES_MAX: usize = 512;
 /// Largest packet by which a path MTU is searched: jumbo frames of 9,216 bytes. The loopback
 /// device would allow 65,536.
 pub const PATH_MTU_MAX: u16 = 9_216;

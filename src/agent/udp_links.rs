@@ -37,41 +37,54 @@ impl ProbeLoop {
         self.view.strangers.set_heard(udp.reflecting().reflector.strangers(now));
         let slots = self.slots;
         let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
+        let (mut links, mut worst) = (Links::default(), None);
         for index in 0..slots {
             // Each second begins at another slot, so that the budget serves all of them.
             let slot = SlotId::at((index + self.first_extra) % slots);
             let Some(link) = statistics.udp(slot) else { return };
             link.set_mtu(mtu(explorer.mtu.path(slot)));
-            if let Some(hops) = link.hops() {
-                explorer.tracer.saw_hops(slot, hops, now);
-            }
             if extras > 0
                 && let Some(flow) = link.take_suspect()
             {
                 extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
             }
+            links.probed += u32::from(link.flows().are_probed());
+            let Some((flow, percent)) = link.flows().worth_a_trace() else { continue };
+            links.losing += 1;
+            let way = link.flow_ways()[usize::from(flow)];
             // The path there says nothing of losses on the way back.
-            if let Some((flow, percent)) = link.flows().worth_a_trace()
-                && let way = link.flow_ways()[usize::from(flow)]
-                && way != FlowWay::Back
-            {
+            if way != FlowWay::Back && explorer.tracer.may_trace(slot, now) {
                 let is_outbound = way == FlowWay::Out || is_deaf(statistics, slot, link.heard());
-                explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { percent, is_outbound }, now);
+                let rank = (is_outbound, explorer.tracer.is_waiting(slot), percent);
+                worst = worst.max(Some((rank, slot, flow)));
             }
         }
-        if explorer.tracer.has_changed() {
-            let kept = explorer.tracer.kept().iter().filter_map(|trace| {
-                let address = udp.address(trace.slot)?;
-                let port = udp.wire_ref().source_port(trace.flow, address.is_ipv6())?;
-                Some((address, port, *trace))
-            });
-            if self.view.traces.replace(kept) {
-                explorer.tracer.published();
-            }
+        if let Some(((is_outbound, ..), slot, flow)) = worst.filter(|_| links.are_few_losing()) {
+            explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { is_outbound }, now);
         }
+        self.view.traces.replace(explorer.tracer.kept().iter().filter_map(|trace| {
+            let address = udp.address(trace.slot)?;
+            let port = udp.wire_ref().source_port(trace.flow, address.is_ipv6())?;
+            Some((address, port, *trace))
+        }));
         // The largest error grows by half a millisecond in the second until the next call.
         udp.set_clock_error(ErrorEstimate::of_clock(ntp::realtime_error()));
         self.first_extra = self.first_extra.wrapping_add(1) % slots.max(1);
+    }
+}
+
+/// The links of an agent.
+#[derive(Default)]
+struct Links {
+    probed: u32,
+    losing: u32,
+}
+
+impl Links {
+    /// Whether the cause may be behind a hop that traces of some links show. If most links lose, it
+    /// is near, and all agents would trace the same.
+    const fn are_few_losing(&self) -> bool {
+        self.losing < 2 || self.losing * 2 <= self.probed
     }
 }
 

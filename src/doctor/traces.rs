@@ -37,7 +37,7 @@ pub struct Traced {
     pub source_port: u16,
     /// When it began, by the clock of the source.
     pub at_unix_seconds: u64,
-    /// How the path ends or differs, such as "dies after 10.0.3.1".
+    /// What was found, such as "dies after 10.0.3.1".
     pub says: String,
 }
 
@@ -75,7 +75,7 @@ impl Traces {
         self.of_source = 0;
     }
 
-    /// Adds the trace of a peer, if there is one that shows a difference.
+    /// Adds the trace of a peer, if there is one that has found something.
     pub fn add(&mut self, peer: &Peer<'_>) {
         let Some(trace) = &peer.trace else { return };
         let is_udp = matches!(peer.protocol, Protocol::Udp | Protocol::Udpv6);
@@ -128,12 +128,12 @@ impl Traces {
 /// two nodes differ, and losses come before what is known to be a fault.
 const BEFORE_SECONDS: u64 = 60;
 
-/// What a trace says of a complete path that is as it was.
-const AS_EVER: [&str; 3] = ["", "same path", "no earlier path to compare with"];
+/// What a trace says of a complete path that loses nothing.
+const COMPLETE: [&str; 2] = ["", "complete path"];
 
-/// Whether a trace says more than that the path is as it was.
+/// Whether a trace says more than that the path is complete.
 fn is_telling(trace: &Trace<'_>) -> bool {
-    !AS_EVER.contains(&&*trace.says)
+    !COMPLETE.contains(&&*trace.says)
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
     use crate::sys::terminal::Terminal;
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
-    const DIES: &str = "dies after 10.0.3.1; the path went on by 10.0.4.1";
+    const DIES: &str = "loses behind 10.0.3.1; the next hop is 10.0.4.1";
 
     /// Four nodes, each of which loses to `b`, or by UDP to `b` alone, and says this of its path.
     fn examined(
@@ -210,7 +210,7 @@ mod tests {
     fn traces_of_other_links_and_of_whole_paths_and_other_protocols_are_no_lines() {
         let udp = |source: &str, peer: &str, protocol: &str| (source, peer, protocol) == ("a", "b", "udp");
         assert_eq!(lines(&examined(|source, peer| (source == "c" || peer == "c").then_some(DIES), udp)), [""; 0]);
-        for says in AS_EVER {
+        for says in COMPLETE {
             assert_eq!(lines(&examined(|_, _| Some(says), udp)), [""; 0]);
         }
         let icmp = |source: &str, peer: &str, protocol: &str| (source, peer, protocol) == ("a", "b", "icmp");

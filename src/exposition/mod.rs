@@ -69,7 +69,7 @@ pub struct View {
     pub health: Health,
     /// Facts about the agent's build and machine.
     pub about: About,
-    /// The latest traces of paths that lose or have changed.
+    /// The latest traces of paths that lose.
     pub traces: Traces,
     /// Bodies in progress that walk over the slots, one frame at a time.
     pub walks: Walks,

@@ -1,4 +1,4 @@
-//! The latest traces of paths that lose or have changed, as the HTTP workers read them.
+//! The latest traces of paths that lose, as the HTTP workers read them.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -18,12 +18,12 @@ const _: () = assert!(HOPS_MAX <= HOPS_LISTED_MAX);
 pub struct Traces(Mutex<Vec<(IpAddr, u16, Trace)>>);
 
 impl Traces {
-    /// Replaces the traces, unless a worker reads them now. Returns whether it did.
-    pub fn replace(&self, traces: impl Iterator<Item = (IpAddr, u16, Trace)>) -> bool {
-        let Ok(mut kept) = self.0.try_lock() else { return false };
-        kept.clear();
-        kept.extend(traces.take(TRACES_KEPT));
-        true
+    /// Replaces the traces, unless a worker reads them now. They are replaced each second.
+    pub fn replace(&self, traces: impl Iterator<Item = (IpAddr, u16, Trace)>) {
+        if let Ok(mut kept) = self.0.try_lock() {
+            kept.clear();
+            kept.extend(traces.take(TRACES_KEPT));
+        }
     }
 
     /// Returns the trace of the path to this address, if there is one.
@@ -34,7 +34,7 @@ impl Traces {
             source_port: *source_port,
             at_unix_seconds: clock::realtime_of(trace.at).as_secs(),
             reached: trace.reached(),
-            says: Cow::Owned(trace.comparison.to_string()),
+            says: Cow::Owned(trace.finding.to_string()),
             hops: trace.hops().iter().map(|hop| Hop(hop.address)).collect(),
             sent: trace.hops().iter().map(|hop| hop.sent).collect(),
             answered: trace.hops().iter().map(|hop| hop.answered).collect(),
@@ -45,25 +45,24 @@ impl Traces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::udp::trace::Comparison;
+    use crate::prober::udp::Unreachable;
+    use crate::prober::udp::trace::Finding;
 
     #[test]
     fn what_an_agent_says_of_any_trace_is_accepted_by_the_readers_of_its_report() {
-        let (v4, v6) = (IpAddr::from([203, 255, 255, 255]), IpAddr::from([0xfffe_u16; 8]));
         let mapped = IpAddr::from([0_u16, 0, 0, 0, 0, 0xffff, 0xcbff, 0xffff]);
-        let with = |by: IpAddr, instead_of: IpAddr, same_flow: bool| {
-            let all = [(Some(by), None), (None, None), (Some(by), Some(instead_of)), (None, Some(instead_of))];
-            let dies = all.map(|(after, before)| Comparison::DiesAfter { after, before, same_flow });
-            let behind = [Comparison::LosesBehind { hop: by }, Comparison::SilentBehind { last: Some(by) }];
-            [&dies[..], &behind, &[Comparison::RefusedBy { by }, Comparison::GoesBy { by, instead_of }]].concat()
-        };
-        let silent = Comparison::SilentBehind { last: None };
-        let longer = Comparison::OtherLength { hops: 9, instead_of: 255 };
-        let others = [Comparison::NoBaseline, Comparison::Same, silent, longer];
-        let all =
-            [(v4, v6, true), (v6, v6, false), (mapped, v4, false)].map(|(by, of, same)| with(by, of, same)).concat();
-        for comparison in all.iter().chain(&others) {
-            let says = Cow::Owned(comparison.to_string());
+        let addresses = [IpAddr::from([203, 255, 255, 255]), IpAddr::from([0xfffe_u16; 8]), mapped];
+        let mut all = vec![Finding::Complete];
+        for hop in addresses {
+            let (some, none) = (Some(hop), None);
+            all.extend([some, none].map(|last| Finding::SilentBehind { last }));
+            all.extend([some, none].map(|last| Finding::DiesAfter { last }));
+            all.extend([some, none].map(|next| Finding::LosesBehind { hop, next }));
+            let reasons = [Unreachable::Network, Unreachable::Host, Unreachable::Port, Unreachable::Prohibited];
+            all.extend(reasons.map(|reason| Finding::RefusedBy { hop, reason }));
+        }
+        for finding in all {
+            let says = Cow::Owned(finding.to_string());
             let text = serde_json::to_string(&report::Trace { says, ..report::Trace::default() }).unwrap();
             assert!(serde_json::from_str::<report::Trace<'_>>(&text).is_ok(), "{text}");
         }

@@ -32,18 +32,18 @@ pub fn trace(text: &mut String, form: Form, label: &Label, trace: &Trace, port: 
                 ]
             });
             text.push_str(&table::render_on(terminal.unlimited(), HEADS, lines));
-            let end = trace.comparison.to_string();
+            let end = trace.finding.to_string();
             let end = if trace.reached() { end } else { terminal.paint(Tint::Bad, &end) };
             let _ = writeln!(text, "{}: {end}\n", word(trace.end));
         }
         Form::Json => {
             let port = known(port, |port| port.to_string()).replace(table::UNKNOWN, "null");
             let (name, flow, end) = (label.name(), trace.flow.0, word(trace.end));
-            let comparison = trace.comparison;
+            let finding = trace.finding;
             let _ = write!(
                 text,
                 "{{\"target\":{name},\"flow\":{flow},\"source_port\":{port},\"end\":\"{end}\",\
-                 \"comparison\":\"{comparison}\",\"hops\":["
+                 \"finding\":\"{finding}\",\"hops\":["
             );
             for (hop, ttl) in trace.hops().iter().zip(1_u8..) {
                 let comma = if ttl > 1 { "," } else { "" };
@@ -65,7 +65,7 @@ const fn word(end: End) -> &'static str {
     match end {
         End::Silent => "silent",
         End::Reached => "reached",
-        End::Refused => "refused",
+        End::Refused(_) => "refused",
     }
 }
 
@@ -83,7 +83,7 @@ mod tests {
 
     /// A path of a router, a silent hop and a router, behind which nothing answers.
     fn dead(form: Form) -> String {
-        let mut tracer = Tracer::for_command(16);
+        let mut tracer = Tracer::new(16);
         tracer.want(SlotId(0), Flow(3), Reason::Requested, Nanos(0));
         let to = SocketAddr::from(([192, 0, 2, 1], 9_877));
         for ms in (0..10_000).step_by(25) {
@@ -129,7 +129,7 @@ mod tests {
         };
         let (first, last) = (Some("10.0.1.1"), Some("10.0.3.1"));
         let expected = serde_json::json!({
-            "target": "a", "flow": 3, "source_port": 40_312, "end": "silent", "comparison": "no answer from behind 10.0.3.1",
+            "target": "a", "flow": 3, "source_port": 40_312, "end": "silent", "finding": "no answer from behind 10.0.3.1",
             "hops": [hop(1, first, 3, Some(0.0015)), hop(2, None, 0, None), hop(3, last, 3, Some(0.0015))]
         });
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), expected);

@@ -96,7 +96,7 @@ impl Probes {
                     flows,
                 };
                 let mut prober = UdpProber::new(sockets, MonotonicClock, &probing);
-                let mut explorer = Explorer::for_command(flows, port, timeout, start);
+                let mut explorer = Explorer::new(flows, port, timeout, start);
                 prober.reserve(addresses.len());
                 explorer.reserve(addresses.len());
                 changes.for_each(|change| prober.apply(change));

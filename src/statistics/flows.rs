@@ -41,11 +41,8 @@ const CALM_PROBES: f64 = 3.0;
 /// Evidence of a flow needs so many probes. So it had extra ones: two short outages of all links
 /// lose both probes of a flow in turn on some links, and extra ones show that it is well.
 const TESTED_PROBES: u32 = 8;
-/// A flow that is suspected is worth a trace if it has lost so many probes, and this share of them.
-/// A trace takes half a minute, and shows a loss of 13 % and more.
-const SUSPECT_LOST: u32 = 2;
-const SUSPECT_PERCENT: u8 = 13;
-/// A link that loses so many probes, and this share of them, is worth a trace.
+/// A link that loses so many probes, and this share of them, is worth a trace: so much is enough
+/// for a verdict over it, and a trace shows a loss of 13 % and more.
 const TRACED_LOST: u32 = 5;
 const TRACED_PERCENT: u8 = 20;
 
@@ -264,10 +261,14 @@ impl Flows {
         u8::try_from(unsure.or_else(sure)?).ok()
     }
 
+    /// Whether any flow is probed.
+    pub fn are_probed(&self) -> bool {
+        self.0.iter().flatten().any(|flow| flow.probes > 0)
+    }
+
     /// Returns a flow whose path is worth a trace, and the share of its probes that were lost, in
-    /// percent: the worst of those that lose while the others do not, or one that may, because a
-    /// trace has evidence of its own. If there is none and the link loses a fifth, the flow that
-    /// has lost most, and the share of the link.
+    /// percent: the worst of those that lose while the others do not. If there is none and the link
+    /// loses a fifth, the flow that has lost most, and the share of the link.
     pub fn worth_a_trace(&self) -> Option<(u8, u8)> {
         if !self.has_losses() {
             return None;
@@ -275,13 +276,8 @@ impl Flows {
         let readings = self.readings();
         let losing = (0_u8..).zip(readings.iter().zip(self.losing())).filter(|(_, (_, losing))| *losing);
         let worst = losing.map(|(flow, (it, _))| (flow, it.percent())).max_by_key(|(_, percent)| *percent);
-        let suspect = || {
-            let flow = self.suspect()?;
-            let it = readings.get(usize::from(flow)).filter(|it| it.lost >= SUSPECT_LOST)?;
-            Some((flow, it.percent())).filter(|(_, percent)| *percent >= SUSPECT_PERCENT)
-        };
         let [newer, _] = &self.0;
-        worst.or_else(suspect).or_else(|| {
+        worst.or_else(|| {
             [newer, &readings].into_iter().find_map(|flows| {
                 let link = FlowReading::sum(flows.iter().copied());
                 let is_worth = link.lost >= TRACED_LOST && link.percent() >= TRACED_PERCENT;

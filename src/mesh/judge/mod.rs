@@ -438,8 +438,8 @@ impl Term {
             found.verdicts.extend(self.suspects.judged(now, &own, others));
         }
         table.judged(&found, now_unix_seconds);
-        // After the judgement, so that verdicts that others have held for longer begin as there. While
-        // the third judge is replaced, what the other one says may be its own view alone.
+        // After the judgement, so that verdicts that others have held for longer begin as there.
+        // While the third judge is replaced, what the other one says may be its own view alone.
         if others.len() > 1 || nodes < JUDGES {
             table.take_over(quorum::agreed(others), now_unix_seconds);
         }

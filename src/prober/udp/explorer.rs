@@ -65,22 +65,13 @@ impl Explorer {
     /// Makes an explorer for `flows` source ports and reflectors at `port`. A large packet is lost
     /// after `timeout` and the time that a reflector may take.
     pub fn new(flows: u8, port: u16, timeout: Nanos, now: Nanos) -> Self {
-        Self::with(Tracer::new(flows), flows, port, timeout, now)
-    }
-
-    /// Makes an explorer for a command: only what is requested is traced, without a budget.
-    pub fn for_command(flows: u8, port: u16, timeout: Nanos, now: Nanos) -> Self {
-        Self::with(Tracer::for_command(flows), flows, port, timeout, now)
-    }
-
-    fn with(tracer: Tracer, flows: u8, port: u16, timeout: Nanos, now: Nanos) -> Self {
         let codec = Codec::new(PAYLOAD_BYTES_MIN);
         Self {
             ssid: codec.identifier().max(1),
             codec,
             port,
             now,
-            tracer,
+            tracer: Tracer::new(flows),
             mtu: MtuSearch::new(flows, SMALL_PAYLOAD, timeout.plus(DWELL_MAX.into()), now),
             message: List::reserved(PATH_MTU_MAX.into()),
         }
@@ -88,7 +79,6 @@ impl Explorer {
 
     /// Makes room for `slots` slots.
     pub fn reserve(&mut self, slots: usize) {
-        self.tracer.reserve(slots);
         self.mtu.reserve(slots);
     }
 
@@ -208,7 +198,7 @@ impl Explorer {
             ((Kind::Trace, packet), _) => self.tracer.refused(packet, offender, refusal, moment),
             ((Kind::Mtu, packet), Refusal::TooBig { mtu }) => self.mtu.refused(packet, offender, mtu, self.now),
             // The packet is lost all the same.
-            ((Kind::Mtu, _), Refusal::TimeExceeded | Refusal::Unreachable) => false,
+            ((Kind::Mtu, _), Refusal::TimeExceeded | Refusal::Unreachable(_)) => false,
         }
     }
 }

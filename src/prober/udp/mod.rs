@@ -27,4 +27,4 @@ pub use open::UdpSocketError;
 pub use prober::{Guest, UdpProber, UdpSettings};
 pub use reflecting::Reflecting;
 pub use socket::UdpSockets;
-pub use wire::{Answer, Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire};
+pub use wire::{Answer, Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire, Unreachable};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::wire::{Answer, Datagram, Outgoing, Refusal};
+use super::wire::{Answer, Datagram, Outgoing, Refusal, Unreachable};
 use crate::prober::Moment;
 use crate::prober::control::{
     ERROR_BYTES, FLAGS_BYTES, Facts, LOCAL_BYTES, Origin, QueuedError, STAMP_BYTES, TTL_BYTES, Writer, scope, words,
@@ -104,10 +104,21 @@ pub fn entry(packet: &Received<'_>) -> Option<Entry> {
 fn refusal(error: &QueuedError) -> Option<Refusal> {
     let of_route = Refusal::TooBig { mtu: error.info };
     match (error.origin, error.over_ipv6, error.icmp_type, error.icmp_code) {
-        (Origin::Local, ..) => Some(if error.info > 0 { of_route } else { Refusal::Unreachable }),
+        (Origin::Local, ..) => Some(if error.info > 0 { of_route } else { Refusal::Unreachable(Unreachable::Network) }),
         (_, false, 11, 0) | (_, true, 3, 0) => Some(Refusal::TimeExceeded),
         (_, false, 3, 4) | (_, true, 2, _) => Some(of_route),
-        (_, false, 3, _) | (_, true, 1, _) => Some(Refusal::Unreachable),
+        (_, false, 3, code) => Some(Refusal::Unreachable(match code {
+            2 | 3 => Unreachable::Port,
+            1 | 7 | 8 | 12 => Unreachable::Host,
+            9 | 10 | 13 => Unreachable::Prohibited,
+            _ => Unreachable::Network,
+        })),
+        (_, true, 1, code) => Some(Refusal::Unreachable(match code {
+            4 => Unreachable::Port,
+            3 => Unreachable::Host,
+            1 | 5 => Unreachable::Prohibited,
+            _ => Unreachable::Network,
+        })),
         // The rest is about fragments and options, which no probe has.
         _ => None,
     }
@@ -128,8 +139,8 @@ mod tests {
         assert_eq!([error(Origin::Icmp, false, 11, 1, 0), error(Origin::Icmp, true, 3, 1, 0)], [None; 2], "fragments");
         assert_eq!(error(Origin::Icmp, false, 3, 4, 1_300), too_big);
         assert_eq!(error(Origin::Icmp, true, 2, 0, 1_300), too_big);
-        assert_eq!(error(Origin::Icmp, false, 3, 3, 0), Some(Refusal::Unreachable));
-        assert_eq!(error(Origin::Icmp, true, 1, 4, 0), Some(Refusal::Unreachable));
+        assert_eq!(error(Origin::Icmp, false, 3, 3, 0), Some(Refusal::Unreachable(Unreachable::Port)));
+        assert_eq!(error(Origin::Icmp, true, 1, 4, 0), Some(Refusal::Unreachable(Unreachable::Port)));
         assert_eq!(error(Origin::Local, false, 0, 0, 1_300), too_big);
         assert_eq!(error(Origin::Icmp, false, 12, 0, 0), None);
     }

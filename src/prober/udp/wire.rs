@@ -64,8 +64,33 @@ pub enum Refusal {
         /// Bytes of the largest packet.
         mtu: u32,
     },
-    /// The port, host or network is unreachable, or the packet is prohibited.
-    Unreachable,
+    /// The datagram is not passed on, or not accepted.
+    Unreachable(Unreachable),
+}
+
+/// Why a host or a router refuses a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// It has no route to the destination.
+    Network,
+    /// The destination does not answer on its link.
+    Host,
+    /// Nothing listens at the port.
+    Port,
+    /// A rule does not let it pass.
+    Prohibited,
+}
+
+impl Unreachable {
+    /// Returns the reason as people read it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Network => "no route",
+            Self::Host => "host unreachable",
+            Self::Port => "port unreachable",
+            Self::Prohibited => "prohibited",
+        }
+    }
 }
 
 /// What the wire has read.

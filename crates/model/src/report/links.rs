@@ -114,8 +114,8 @@ pub struct Trace<'a> {
     pub at_unix_seconds: u64,
     /// Whether the peer has answered.
     pub reached: bool,
-    /// How the path differs from the last complete one, as a sentence of at most
-    /// [`SAYS_BYTES_MAX`] bytes: lower-case letters, digits, spaces, and `.` `:` `;` `,`.
+    /// What the trace has found, as a sentence of at most [`SAYS_BYTES_MAX`] bytes: lower-case
+    /// letters, digits, spaces, and `.` `:` `;` `,` `(` `)`.
     #[serde(borrow, deserialize_with = "says")]
     pub says: Cow<'a, str>,
     /// The hops, at most [`HOPS_LISTED_MAX`]. The last is the peer if it has answered.
@@ -182,7 +182,7 @@ pub enum Said {
 
 /// Reads the sentence of a trace.
 fn says<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
-    let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b" .:;,".contains(&c);
+    let is_plain = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || b" .:;,()".contains(&c);
     // A text with an escape is not borrowed, and has a character that is not plain.
     let text = <&str>::deserialize(deserializer)?;
     if text.len() <= SAYS_BYTES_MAX && text.bytes().all(is_plain) {
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn a_trace_is_read_as_it_was_written() {
-        let text = r#"{"source_port":40312,"at_unix_seconds":60,"reached":false,"says":"dies after fd00::1; the path went on by 10.0.4.1","hops":["10.0.2.1","*","fd00::1"],"sent":[10,3,10],"answered":[10,0,9]}"#;
+        let text = r#"{"source_port":40312,"at_unix_seconds":60,"reached":false,"says":"loses behind fd00::1; the next hop is 10.0.4.1","hops":["10.0.2.1","*","fd00::1"],"sent":[10,3,10],"answered":[10,0,9]}"#;
         let trace: Trace<'_> = serde_json::from_str(text).unwrap();
         assert!(matches!(trace.says, Cow::Borrowed(_)));
         assert_eq!(trace.hops[1], Hop(None));

@@ -319,7 +319,7 @@ pub struct Peer<'a> {
     /// The flows of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flows: Option<Flows>,
-    /// The last trace of a flow that loses, or whose path has changed.
+    /// The last trace of a flow that loses.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Trace<'a>>,
     /// Number of SYN segments sent again since the start. TCP only.

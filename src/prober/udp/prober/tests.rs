@@ -7,7 +7,7 @@ use super::*;
 use crate::peers::ZoneId;
 use crate::prober::stamp::NtpTime;
 use crate::prober::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES};
-use crate::prober::udp::{Answer, Datagram, Outgoing, Refusal};
+use crate::prober::udp::{Answer, Datagram, Outgoing};
 use crate::prober::{Moment, RealTime, SendError, Stamp};
 
 mod links;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::prober::MonotonicClock;
-use crate::prober::udp::Refusal;
+use crate::prober::udp::{Refusal, Unreachable};
 use crate::units::Nanos;
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -163,7 +163,9 @@ fn an_icmp_error_is_delivered_with_its_datagram_and_fails_no_later_one() {
         assert_eq!(results, [(0, Ok(())), (1, Ok(()))]);
         let all = read_until(&mut wire, |it| matches!(it, Seen::Refused(..)));
         let refused: Vec<_> = all.iter().filter(|it| matches!(it, Seen::Refused(..))).collect();
-        let [Seen::Refused(1, to, offender, Refusal::Unreachable, bytes)] = &refused[..] else { panic!("{all:?}") };
+        let [Seen::Refused(1, to, offender, Refusal::Unreachable(Unreachable::Port), bytes)] = &refused[..] else {
+            panic!("{all:?}")
+        };
         assert_eq!((*to, *offender, &bytes[..]), (closed, Some(Ipv4Addr::LOCALHOST.into()), &b"to a closed port"[..]));
         assert!(wire.receive(&MonotonicClock, &mut |delivery| panic!("{delivery:?}")), "nothing is left");
     }

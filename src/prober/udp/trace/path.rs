@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use super::compare::Comparison;
-use super::wants::Reason;
+use super::finding::Finding;
 use crate::peers::SlotId;
 use crate::prober::udp::Flow;
+use crate::prober::udp::wire::Unreachable;
 use crate::units::Nanos;
 
 /// Largest TTL of a trace, and the number of hops it can show. Paths in a cluster have up to 10.
@@ -42,6 +42,18 @@ impl Hop {
     }
 }
 
+/// Why a path is traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A command asks for it.
+    Requested,
+    /// The flow or the link loses.
+    Losing {
+        /// Whether packets are known to be lost on the way to the destination.
+        is_outbound: bool,
+    },
+}
+
 /// How a path ended, as the packets of its trace show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -49,8 +61,8 @@ pub enum End {
     Silent,
     /// The destination has answered.
     Reached,
-    /// The last hop said that the destination is unreachable or the packet prohibited.
-    Refused,
+    /// The last hop refused the packets for this reason.
+    Refused(Unreachable),
 }
 
 /// The path of one 5-tuple, at one time.
@@ -66,8 +78,8 @@ pub struct Trace {
     pub at: Nanos,
     /// How the path ended.
     pub end: End,
-    /// How the path differs from the baseline, if the trace is over.
-    pub comparison: Comparison,
+    /// What the trace has found, if it is over.
+    pub finding: Finding,
     /// Number of hops up to the last one that answered.
     len: u8,
     hops: [Hop; HOPS_MAX],
@@ -75,8 +87,8 @@ pub struct Trace {
 
 impl Trace {
     pub(super) const fn new(slot: SlotId, flow: Flow, reason: Reason, at: Nanos) -> Self {
-        let (end, comparison) = (End::Silent, Comparison::NoBaseline);
-        Self { slot, flow, reason, at, end, comparison, len: 0, hops: [Hop::NONE; HOPS_MAX] }
+        let (end, finding) = (End::Silent, Finding::SilentBehind { last: None });
+        Self { slot, flow, reason, at, end, finding, len: 0, hops: [Hop::NONE; HOPS_MAX] }
     }
 
     /// Returns the hops from TTL 1 to the last one that answered. Silent hops before it are
@@ -87,7 +99,7 @@ impl Trace {
 
     /// Returns whether it was traced because packets are lost on the way to the destination.
     pub fn is_outbound(&self) -> bool {
-        matches!(self.reason, Reason::Losing { is_outbound: true, .. })
+        self.reason == Reason::Losing { is_outbound: true }
     }
 
     /// Returns whether the destination has answered.
@@ -117,8 +129,12 @@ impl Trace {
     /// Records the answer to a packet. `end` is what it says about the end of the path.
     pub(super) fn record(&mut self, ttl: u8, address: IpAddr, rtt: Nanos, end: End) {
         // Behind the end there is no path, unless the destination answers after all.
-        let is_behind = ttl > self.len && (self.end == End::Reached || self.end == End::Refused && end != End::Reached);
-        if is_behind {
+        let is_over = match self.end {
+            End::Silent => false,
+            End::Reached => true,
+            End::Refused(_) => end != End::Reached,
+        };
+        if ttl > self.len && is_over {
             return;
         }
         let Some(hop) = self.hops.get_mut(usize::from(ttl).wrapping_sub(1)) else { return };
@@ -130,15 +146,10 @@ impl Trace {
         hop.record(address, rtt);
         match end {
             // Only the end of the path is nearer than what has answered before.
-            End::Reached | End::Refused if self.end != End::Reached || end == End::Reached => {
+            End::Reached | End::Refused(_) if self.end != End::Reached || end == End::Reached => {
                 (self.end, self.len) = (end, ttl);
             }
             _ => self.len = self.len.max(ttl),
         }
-    }
-
-    /// Sets the present number of the slot.
-    pub(super) fn rename(&mut self, slot: SlotId) {
-        self.slot = slot;
     }
 }

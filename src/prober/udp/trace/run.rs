@@ -7,8 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::path::{End, HOPS_MAX, Trace};
-use super::wants::Reason;
+use super::path::{End, HOPS_MAX, Reason, Trace};
 use crate::limits::TRACE_PACKETS_MAX;
 use crate::prober::Moment;
 use crate::prober::udp::wire::Refusal;
@@ -26,15 +25,15 @@ const PASS_LATER: Nanos = Nanos::from_millis(1_000);
 const ANSWER: Nanos = Nanos::from_millis(1_500);
 /// TTLs that are tried behind the last one that has answered.
 const GAP: u8 = 5;
-/// Packets to a TTL behind the last one that has answered, and behind the baseline.
+/// Packets to a TTL behind the last one that has answered.
 const SILENT_TRIES: u8 = 3;
 /// Passes over a path that loses all packets, or in a direction that is not known.
 const PASSES_LOSING: u8 = 10;
 /// Passes over a path that is complete and loses some packets on the way there. A hop behind a loss
 /// of a fifth answers so many by chance in one of 800 traces.
 const PASSES_COUNTED: u8 = 30;
-/// Passes over a healthy path.
-const PASSES: u8 = 3;
+/// Passes over a path that a command asks for.
+const PASSES_REQUESTED: u8 = 3;
 
 #[derive(Clone, Copy, Debug)]
 struct Packet {
@@ -48,8 +47,6 @@ struct Packet {
 pub struct Run {
     pub trace: Trace,
     pub to: SocketAddr,
-    /// Number of hops of the baseline.
-    known: u8,
     pass: u8,
     /// When the pass began.
     pass_at: Nanos,
@@ -64,12 +61,11 @@ const TTL_MAX: u8 = 30;
 const _: () = assert!(TTL_MAX as usize == HOPS_MAX && TRACE_PACKETS_MAX < u8::MAX as usize);
 
 impl Run {
-    pub fn new(trace: &Trace, to: SocketAddr, known: u8, now: Nanos) -> Self {
+    pub fn new(trace: &Trace, to: SocketAddr, now: Nanos) -> Self {
         let unsent = Packet { at: Nanos(0), ttl: 0, answered: true };
         Self {
             trace: *trace,
             to,
-            known,
             pass: 1,
             pass_at: now,
             next_at: now,
@@ -82,9 +78,9 @@ impl Run {
     /// Returns the number of passes, as far as the path is known.
     fn passes(&self) -> u8 {
         match self.trace.reason {
-            Reason::Losing { is_outbound: true, .. } if self.trace.reached() => PASSES_COUNTED,
+            Reason::Losing { is_outbound: true } if self.trace.reached() => PASSES_COUNTED,
             Reason::Losing { .. } => PASSES_LOSING,
-            Reason::Hourly | Reason::Requested => PASSES,
+            Reason::Requested => PASSES_REQUESTED,
         }
     }
 
@@ -96,14 +92,14 @@ impl Run {
     /// Returns the highest TTL that is worth a packet.
     fn ceiling(&self) -> u8 {
         let last = u8::try_from(self.trace.hops().len()).unwrap_or(TTL_MAX);
-        if self.trace.end == End::Silent { last.saturating_add(GAP).max(self.known).min(TTL_MAX) } else { last }
+        if self.trace.end == End::Silent { last.saturating_add(GAP).min(TTL_MAX) } else { last }
     }
 
     /// Returns the next TTL of this pass.
     fn candidate(&self) -> Option<u8> {
         let is_wanted = |ttl: &u8| {
             let hop = self.trace.hop(*ttl);
-            let is_behind = usize::from(*ttl) > self.trace.hops().len().max(self.known.into());
+            let is_behind = usize::from(*ttl) > self.trace.hops().len();
             hop.sent < self.pass && (!is_behind || hop.sent < SILENT_TRIES)
         };
         let room = usize::from(self.sent) < TRACE_PACKETS_MAX;
@@ -179,9 +175,7 @@ impl Run {
     pub fn refused(&mut self, index: u8, offender: IpAddr, refusal: Refusal, moment: Moment) -> bool {
         let end = match refusal {
             Refusal::TimeExceeded => End::Silent,
-            // A host without our port is the destination all the same.
-            Refusal::Unreachable if offender == self.to.ip() => End::Reached,
-            Refusal::Unreachable => End::Refused,
+            Refusal::Unreachable(reason) => End::Refused(reason),
             // It is about the size, and a trace has small packets.
             Refusal::TooBig { .. } => return false,
         };

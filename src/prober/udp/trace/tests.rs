@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, SocketAddr};
 
 use super::*;
-use crate::limits::{TRACE_PACKETS_MAX, TRACES_KEPT, TRACES_PER_MINUTE};
+use crate::limits::{TRACE_PACKETS_MAX, TRACES_KEPT};
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::Moment;
 use crate::prober::udp::Flow;
-use crate::prober::udp::wire::Refusal;
+use crate::prober::udp::wire::{Refusal, Unreachable};
 use crate::splitmix::Random;
 use crate::units::Nanos;
 
@@ -52,7 +52,9 @@ struct Net {
     loss: u64,
     /// Loss of the answers of destinations, per thousand.
     loss_of_answers: u64,
-    /// Whether the losses of wanted flows are known to be on the way there.
+    /// The flow that is wanted each second until it is traced.
+    wanted: Option<(u32, u8)>,
+    /// Whether its losses are known to be on the way there.
     outbound: bool,
     /// Time, slot, flow, number, and the router that sends an error, and whether it refuses.
     arrivals: BinaryHeap<Reverse<Arrival>>,
@@ -75,7 +77,6 @@ impl Net {
     fn fabric(seed: u64, slots: u32, spines: u8) -> Self {
         let mut random = Random(seed);
         let mut tracer = Tracer::new(FLOWS);
-        tracer.reserve(slots as usize);
         let mut routers = vec![router([10, 0, 0, 1]), router([10, 0, 1, 1])];
         routers.extend((0..spines).map(|spine| router([10, 0, 2, spine + 1])));
         let mut paths = BTreeMap::new();
@@ -91,8 +92,20 @@ impl Net {
             }
         }
         let (arrivals, sent, finished) = (BinaryHeap::new(), Vec::new(), Vec::new());
-        let (loss, loss_of_answers, outbound) = (0, 0, true);
-        Self { tracer, random, now: SECOND, routers, paths, loss, loss_of_answers, outbound, arrivals, sent, finished }
+        Self {
+            tracer,
+            random,
+            now: SECOND,
+            routers,
+            paths,
+            loss: 0,
+            loss_of_answers: 0,
+            wanted: None,
+            outbound: true,
+            arrivals,
+            sent,
+            finished,
+        }
     }
 
     fn chance(&mut self, per_thousand: u64) -> bool {
@@ -104,6 +117,11 @@ impl Net {
         while self.now < until {
             self.now += 1 + self.random.next() % (250 * MS);
             let now = Nanos(self.now);
+            if let Some((slot, flow)) = self.wanted
+                && self.tracer.may_trace(SlotId(slot), now)
+            {
+                self.tracer.want(SlotId(slot), Flow(flow), Reason::Losing { is_outbound: self.outbound }, now);
+            }
             while let Some(Reverse((at, slot, flow, sequence, router))) = self.arrivals.peek().copied()
                 && at <= self.now
             {
@@ -111,7 +129,8 @@ impl Net {
                 let (probe, moment) = ((SlotId(slot), Flow(flow), sequence), Moment::read(Nanos(at)));
                 match router {
                     Some((router, refuses)) => {
-                        let refusal = if refuses { Refusal::Unreachable } else { Refusal::TimeExceeded };
+                        let refusal =
+                            if refuses { Refusal::Unreachable(Unreachable::Prohibited) } else { Refusal::TimeExceeded };
                         self.tracer.refused(probe, Some(router), refusal, moment);
                     }
                     None => _ = self.tracer.answered(probe, moment),
@@ -158,21 +177,12 @@ impl Net {
         }
     }
 
-    fn want(&mut self, slot: u32, flow: u8, percent: u8) {
-        self.tracer.want(
-            SlotId(slot),
-            Flow(flow),
-            Reason::Losing { percent, is_outbound: self.outbound },
-            Nanos(self.now),
-        );
+    fn want(&mut self, slot: u32, flow: u8) {
+        self.wanted = Some((slot, flow));
     }
 
     fn path(&self, slot: u32, flow: u8) -> impl Iterator<Item = IpAddr> {
         self.paths[&(slot, flow)].iter().map(|at| self.routers[*at].address)
-    }
-
-    fn spine(&self, slot: u32, flow: u8) -> IpAddr {
-        self.routers[self.paths[&(slot, flow)][2]].address
     }
 }
 
@@ -183,7 +193,7 @@ fn addresses(trace: &Trace) -> Vec<Option<IpAddr>> {
 #[test]
 fn a_path_is_traced_hop_by_hop_with_its_times() {
     let mut net = Net::fabric(1, 1, 4);
-    net.want(0, 5, 50);
+    net.want(0, 5);
     net.run(30);
     let trace = *net.tracer.last(SlotId(0)).unwrap();
     let path = &net.paths[&(0, 5)];
@@ -200,18 +210,14 @@ fn a_path_is_traced_hop_by_hop_with_its_times() {
 fn a_dead_next_hop_of_an_ecmp_group_is_named_by_the_flow_that_takes_it() {
     for seed in 0..300 {
         let mut net = Net::fabric(seed, 4, 4);
-        net.run(120);
-        assert!((0..4).all(|slot| net.tracer.baseline(SlotId(slot)).is_some()), "seed {seed}");
         let flow = u8::try_from(seed % 16).unwrap();
         let dead = net.paths[&(2, flow)][2];
         net.routers[dead].loss = 1_000;
-        net.want(2, flow, 100);
+        net.want(2, flow);
         net.run(30);
         let trace = *net.tracer.last(SlotId(2)).unwrap();
-        let before = net.tracer.baseline(SlotId(2)).unwrap().hops().nth(2).unwrap();
-        let same_flow = net.tracer.baseline(SlotId(2)).unwrap().flow() == Flow(flow);
-        let after = Some(IpAddr::from([10, 0, 1, 1]));
-        assert_eq!(trace.comparison, Comparison::DiesAfter { after, before, same_flow }, "seed {seed}");
+        let last = Some(IpAddr::from([10, 0, 1, 1]));
+        assert_eq!(trace.finding, Finding::DiesAfter { last }, "seed {seed}");
         assert!(!trace.reached() && trace.hops().len() == 2);
     }
 }
@@ -221,25 +227,27 @@ fn the_hop_behind_which_a_flow_loses_a_fifth_is_named_from_its_own_counts() {
     let (mut named, mut wrong) = (0, 0);
     for seed in 0..1_000 {
         let mut net = Net::fabric(seed, 1, 4);
-        net.run(60);
         let flow = u8::try_from(seed % 16).unwrap();
         let bad = net.paths[&(0, flow)][1 + usize::try_from(seed % 4).unwrap()];
         net.routers[bad].loss = 200;
         // A router that answers rarely is before or behind the loss, or is that hop.
         let limited = net.paths[&(0, flow)][usize::try_from(seed / 4 % 4).unwrap()];
         net.routers[limited].limited = seed % 3 == 0;
-        net.want(0, flow, 20);
+        net.want(0, flow);
         net.run(30);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
         let before = net.path(0, flow).take_while(|address| *address != net.routers[bad].address);
-        match trace.comparison {
-            Comparison::LosesBehind { hop } if before.last() == Some(hop) => named += 1,
+        match trace.finding {
+            Finding::LosesBehind { hop, next } if before.last() == Some(hop) => {
+                assert_eq!(next, Some(net.routers[bad].address), "seed {seed}: {trace:?}");
+                named += 1;
+            }
             // The one before, if the last answers rarely: that is true as well.
-            Comparison::LosesBehind { hop } if net.path(0, flow).position(|it| it == hop) < Some(bad_at(seed)) => {
+            Finding::LosesBehind { hop, .. } if net.path(0, flow).position(|it| it == hop) < Some(bad_at(seed)) => {
                 assert!(net.routers[limited].limited, "seed {seed}: {trace:?}");
             }
-            Comparison::LosesBehind { .. } => wrong += 1,
-            Comparison::NoBaseline | Comparison::Same => {}
+            Finding::LosesBehind { .. } => wrong += 1,
+            Finding::Complete => {}
             other => panic!("seed {seed}: {other}"),
         }
     }
@@ -254,47 +262,40 @@ fn bad_at(seed: u64) -> usize {
 }
 
 #[test]
-fn losses_elsewhere_and_on_the_way_back_name_no_hop() {
+fn losses_on_the_way_back_name_no_hop() {
     for seed in 0..500 {
         let mut net = Net::fabric(seed, 1, 4);
-        net.run(60);
-        // The flow of the baseline is another one, and it goes another way.
-        let baseline = net.tracer.baseline(SlotId(0)).unwrap().flow();
-        let flow = (0..16).find(|flow| net.spine(0, *flow) != net.spine(0, baseline.0)).unwrap();
+        let flow = u8::try_from(seed % 16).unwrap();
         (net.outbound, net.loss_of_answers) = (false, if seed % 2 == 0 { 200 } else { 1_000 });
-        net.want(0, flow, 100);
-        net.run(30);
+        net.want(0, flow);
+        net.run(90);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
         let leaf = net.path(0, flow).nth(3);
-        let expected = if seed % 2 == 0 { Comparison::NoBaseline } else { Comparison::SilentBehind { last: leaf } };
-        assert_eq!(trace.comparison, expected, "seed {seed}");
+        let expected = if seed % 2 == 0 { Finding::Complete } else { Finding::SilentBehind { last: leaf } };
+        assert_eq!(trace.finding, expected, "seed {seed}");
         assert_eq!(
-            Comparison::SilentBehind { last: leaf }.to_string(),
+            Finding::SilentBehind { last: leaf }.to_string(),
             format!("no answer from behind {}", leaf.unwrap())
         );
-        // Once the losses are known to be on the way there, the same flow is traced again.
-        net.outbound = true;
-        (net.loss_of_answers, net.loss) = (0, 0);
-        net.want(0, flow, 20);
-        net.run(60);
-        let again = *net.tracer.last(SlotId(0)).unwrap();
-        assert!(again.at > trace.at && again.comparison == Comparison::NoBaseline, "seed {seed}: {again:?}");
     }
 }
 
 #[test]
-fn a_path_that_is_silent_in_the_middle_is_not_dead_there_until_the_direction_is_known() {
-    let mut net = Net::fabric(1, 1, 4);
-    net.run(60);
-    let dead = net.paths[&(0, 0)][2];
-    net.routers[dead].loss = 1_000;
-    let (after, before) = (Some(IpAddr::from([10, 0, 1, 1])), Some(net.spine(0, 0)));
-    let dies = Comparison::DiesAfter { after, before, same_flow: true };
-    for (outbound, expected) in [(false, Comparison::SilentBehind { last: after }), (true, dies)] {
-        net.outbound = outbound;
-        net.want(0, 0, 100);
-        net.run(60);
-        assert_eq!(net.tracer.last(SlotId(0)).unwrap().comparison, expected);
+fn a_path_is_said_to_be_dead_if_its_direction_is_known_soon() {
+    let last = Some(IpAddr::from([10, 0, 1, 1]));
+    for (known_after, expected) in
+        [(0, Finding::DiesAfter { last }), (50, Finding::DiesAfter { last }), (80, Finding::SilentBehind { last })]
+    {
+        let mut net = Net::fabric(1, 1, 4);
+        let dead = net.paths[&(0, 0)][2];
+        net.routers[dead].loss = 1_000;
+        net.outbound = false;
+        net.want(0, 0);
+        net.run(known_after);
+        net.outbound = true;
+        net.run(40);
+        let traces: Vec<Finding> = net.finished.iter().map(|trace| trace.finding).collect();
+        assert_eq!(traces, [expected], "known after {known_after} s");
     }
 }
 
@@ -310,105 +311,69 @@ fn silent_hops_and_limited_errors_are_no_faults() {
             router.tokens = 0.0;
         }
         net.run(60);
-        net.want(0, 0, 20);
+        net.want(0, 0);
         net.run(30);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
-        assert_eq!((trace.hops().len(), trace.reached(), trace.comparison), (5, true, Comparison::Same), "seed {seed}");
+        assert_eq!((trace.hops().len(), trace.reached(), trace.finding), (5, true, Finding::Complete), "seed {seed}");
         assert_eq!(trace.hops()[silent].address, None);
     }
 }
 
 #[test]
-fn random_loss_of_a_fifth_makes_no_dead_hop_and_no_other_path() {
-    let mut incomplete = 0;
+fn random_loss_of_a_fifth_makes_no_dead_hop() {
     for seed in 0..1_000 {
         let mut net = Net::fabric(seed, 1, 4);
         net.loss = 200;
+        net.want(0, 0);
         net.run(60);
-        net.want(0, 0, 20);
-        net.run(30);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
-        match trace.comparison {
-            Comparison::Same => assert_eq!(trace.hops().len(), 5),
-            // The baseline needs three tries in a minute, and 4 in 100 have none.
-            Comparison::NoBaseline => incomplete += 1,
-            other => panic!("seed {seed}: {other}, {:?}", addresses(&trace)),
-        }
-        assert!(trace.reached());
+        assert_eq!(trace.finding, Finding::Complete, "seed {seed}: {:?}", addresses(&trace));
+        assert!(trace.reached() && trace.hops().len() == 5);
     }
-    assert!(incomplete < 100, "{incomplete} of 1,000 without a baseline");
 }
 
 #[test]
-fn a_path_that_changes_is_named_once_and_then_is_the_baseline() {
-    let mut net = Net::fabric(7, 1, 2);
-    net.run(60);
-    let (before, flow) = (net.spine(0, 0), 0);
-    let path = net.paths.get_mut(&(0, flow)).unwrap();
-    path[2] = 5 - path[2];
-    net.tracer.saw_hops(SlotId(0), 3, Nanos(net.now));
-    net.tracer.saw_hops(SlotId(0), 4, Nanos(net.now));
-    net.run(700);
-    let after = net.spine(0, 0);
-    let expected = Comparison::GoesBy { by: after, instead_of: before };
-    assert_eq!(net.finished.iter().map(|trace| trace.comparison).collect::<Vec<_>>(), [expected]);
-    assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().nth(2), Some(Some(after)));
-    assert_eq!(expected.to_string(), format!("goes by {after} instead of {before}"));
-    net.paths.get_mut(&(0, flow)).unwrap().insert(2, 1);
-    net.tracer.saw_hops(SlotId(0), 4, Nanos(net.now));
-    net.run(700);
-    assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().len(), 5, "the number is as before");
-    net.tracer.saw_hops(SlotId(0), 5, Nanos(net.now));
-    net.run(700);
-    assert_eq!(net.tracer.baseline(SlotId(0)).unwrap().hops().len(), 6);
-    // An hour later nothing has changed, and nothing is shown.
-    let shown = net.finished.len();
-    net.run(4_000);
-    assert_eq!(net.finished.len(), shown);
-}
-
-#[test]
-fn a_refusal_on_the_path_is_no_silence_and_one_of_the_destination_is_its_answer() {
-    for (hop, end) in [(2, End::Refused), (4, End::Reached)] {
+fn a_refusal_is_no_silence_and_has_its_reason() {
+    for hop in [2, 4] {
         let mut net = Net::fabric(1, 1, 4);
-        net.run(60);
         let index = net.paths[&(0, 0)][hop];
         net.routers[index].refuses = true;
-        net.want(0, 0, 100);
+        net.want(0, 0);
         net.run(30);
         let trace = net.tracer.last(SlotId(0)).unwrap();
-        assert_eq!((trace.end, trace.hops().len()), (end, hop + 1));
-        let by = net.routers[index].address;
-        let expected = if end == End::Reached { Comparison::Same } else { Comparison::RefusedBy { by } };
-        assert_eq!(trace.comparison, expected);
+        assert_eq!(trace.hops().len(), hop + 1);
+        let (hop, reason) = (net.routers[index].address, Unreachable::Prohibited);
+        assert_eq!(trace.finding, Finding::RefusedBy { hop, reason });
+        assert_eq!(trace.finding.to_string(), format!("refused by {hop} (prohibited)"));
     }
 }
 
 #[test]
-fn the_budget_holds_and_the_worst_is_first() {
-    let mut net = Net::fabric(3, 40, 4);
-    net.run(600);
-    let began = net.now;
-    net.sent.clear();
-    for _ in 0..1_200 {
-        for slot in 0..40 {
-            net.want(slot, 3, u8::try_from(slot + 10).unwrap());
+fn a_link_is_traced_once_in_ten_minutes_and_few_in_a_minute() {
+    for (members, pause) in [(40, 30), (600, 30), (1_000, 50), (5_000, 250)] {
+        let mut net = Net::fabric(3, 40, 4);
+        net.tracer.set_members(members);
+        for _ in 0..2_400 {
+            let now = Nanos(net.now);
+            // The last is the worst.
+            let worst = (0..40).rev().find(|slot| net.tracer.may_trace(SlotId(*slot), now));
+            net.wanted = worst.map(|slot| (slot, 3));
+            net.run(1);
         }
-        net.run(1);
+        let traces = &net.finished;
+        assert_eq!(traces[..3].iter().map(|trace| trace.slot.0).collect::<Vec<_>>(), [39, 38, 37], "the worst first");
+        let apart = |a: &Trace, b: &Trace| (b.at.0 - a.at.0) / SECOND;
+        let gaps: Vec<u64> = traces.windows(2).map(|two| apart(&two[0], &two[1])).collect();
+        assert!(gaps.iter().all(|gap| (pause..pause + 4).contains(gap)), "{members}: {gaps:?}");
+        for (place, trace) in traces.iter().enumerate() {
+            let again = traces[place + 1..].iter().find(|other| other.slot == trace.slot);
+            assert!(again.is_none_or(|again| apart(trace, again) >= 600), "{members}: {}", trace.slot.0);
+        }
+        let mut packets = BTreeMap::new();
+        net.sent.iter().for_each(|(at, _)| *packets.entry(at / (60 * SECOND)).or_insert(0_usize) += 1);
+        assert!(packets.values().all(|packets| *packets <= 3 * TRACE_PACKETS_MAX), "{packets:?}");
+        assert!(net.tracer.kept().len() < TRACES_KEPT);
     }
-    let wanted: Vec<&Trace> = net.finished.iter().filter(|trace| trace.at >= Nanos(began)).collect();
-    let minutes = (net.now - began) as f64 / 60e9;
-    let rate = wanted.len() as f64 / minutes;
-    assert!((1.75..=2.1).contains(&rate), "{} traces in {minutes} min", wanted.len());
-    assert_eq!(wanted[..4].iter().map(|trace| trace.slot.0).collect::<Vec<_>>(), [39, 38, 37, 36], "the worst first");
-    let starts: Vec<u64> = wanted.iter().map(|trace| trace.at.0).collect();
-    assert!(starts.windows(TRACES_PER_MINUTE + 1).all(|window| window[TRACES_PER_MINUTE] - window[0] >= 60 * SECOND));
-    let mut packets = BTreeMap::new();
-    net.sent.iter().for_each(|(at, _)| *packets.entry(at / (60 * SECOND)).or_insert(0_usize) += 1);
-    // 40 baselines an hour besides.
-    assert!(packets.values().all(|packets| *packets <= 3 * TRACE_PACKETS_MAX + 60), "{packets:?}");
-    let kept = (0..40).filter(|slot| net.tracer.last(SlotId(*slot)).is_some()).count();
-    assert!((28..=TRACES_KEPT).contains(&kept), "{kept} slots");
 }
 
 #[test]
@@ -420,7 +385,7 @@ fn a_trace_ends_by_itself_whatever_the_network_does() {
         net.paths.insert((0, 9), path);
         net.paths.insert((0, 8), vec![0; 40]);
         net.loss = seed % 1_000;
-        net.want(0, 9 - u8::try_from(seed % 2).unwrap(), 100);
+        net.want(0, 9 - u8::try_from(seed % 2).unwrap());
         net.run(13);
         let trace = net.tracer.last(SlotId(0)).unwrap();
         assert!(!trace.reached() && trace.hops().len() <= 30);
@@ -432,7 +397,7 @@ fn a_trace_ends_by_itself_whatever_the_network_does() {
 fn only_errors_about_packets_in_flight_count() {
     let to = SocketAddr::new(peer(0), 9_877);
     let mut tracer = Net::fabric(1, 2, 1).tracer;
-    tracer.want(SlotId(0), Flow(3), Reason::Losing { percent: 9, is_outbound: true }, Nanos(1));
+    tracer.want(SlotId(0), Flow(3), Reason::Losing { is_outbound: true }, Nanos(1));
     let packet = tracer.due(Nanos(1), |_| Some(to)).unwrap();
     let (router, moment) = (Some(IpAddr::from([10, 0, 0, 1])), Moment::read(Nanos(5)));
     let good = (packet.slot, packet.flow, packet.sequence);
@@ -467,7 +432,7 @@ fn whatever_the_calls_are_nothing_panics() {
             let flow = Flow(u8::try_from(random.next() % 18).unwrap());
             let any = (slot, flow, u32::try_from(random.next() % 200).unwrap());
             let moment = Moment::read(Nanos(random.next() % (now + SECOND)));
-            let refusal = [Refusal::TimeExceeded, Refusal::Unreachable, Refusal::TooBig { mtu: 9 }];
+            let refusal = [Refusal::TimeExceeded, Refusal::Unreachable(Unreachable::Host), Refusal::TooBig { mtu: 9 }];
             match random.next() % 10 {
                 0 => tracer.apply(Change::Join { slot }, false),
                 1 => tracer.apply(Change::Stop { slot }, false),
@@ -478,9 +443,9 @@ fn whatever_the_calls_are_nothing_panics() {
                     tracer.refused(any, Some(from), refusal[usize::try_from(random.next() % 3).unwrap()], moment);
                 }
                 6 => tracer.not_sent(any.2),
-                7 => tracer.saw_hops(slot, u8::try_from(random.next() % 256).unwrap(), Nanos(now)),
+                7 => tracer.set_members(u32::try_from(random.next() % 6_000).unwrap()),
                 8 => tracer.departed(any.2, moment),
-                _ => tracer.want(slot, flow, Reason::Losing { percent: 1, is_outbound: true }, Nanos(now)),
+                _ => tracer.want(slot, flow, Reason::Losing { is_outbound: true }, Nanos(now)),
             }
             let to = |slot: SlotId| (slot.0 != 3).then(|| SocketAddr::new(peer(slot.0), 9));
             let ends = (0..TRACE_PACKETS_MAX).any(|_| tracer.due(Nanos(now), to).is_none());

@@ -2,13 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::baseline::{Baseline, Baselines};
-use super::compare::{Comparison, compare};
-use super::path::Trace;
-use super::rota::Rota;
+use super::finding::Finding;
+use super::path::{Reason, Trace};
 use super::run::Run;
-use super::wants::{Reason, Wants};
-use crate::limits::{BASELINES_PER_MINUTE, TRACES_KEPT, TRACES_PER_MINUTE};
+use crate::limits::{TRACES_KEPT, TRACES_PER_MESH_MINUTE, TRACES_PER_MINUTE};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::prober::Moment;
 use crate::prober::udp::Flow;
@@ -16,13 +13,20 @@ use crate::prober::udp::wire::Refusal;
 use crate::sys::region::List;
 use crate::units::Nanos;
 
-/// A slot that was traced within this time is traced again only if no other slot waits. The same
-/// flow is not traced again at all.
-const RETRACE: Nanos = Nanos::from_millis(900_000);
-const MINUTE: Nanos = Nanos::from_millis(60_000);
-/// Pause between a trace and one of a path that loses. Routers that limit their errors to one a
-/// second have six again, and answer all packets.
+/// A link is traced once in this time. The traces of all links in this time are kept.
+const AGAIN: Nanos = Nanos::from_millis(600_000);
+const MINUTE: u64 = 60_000_000_000;
+const _: () = assert!(TRACES_KEPT as u64 > AGAIN.0 / MINUTE * TRACES_PER_MINUTE);
+/// Time between the begins of two traces.
+const PAUSE: Nanos = Nanos(MINUTE / TRACES_PER_MINUTE);
+/// Pause after a trace. Routers that limit their errors to one a second have six again, and answer
+/// all packets.
 const REST: Nanos = Nanos::from_millis(5_000);
+/// The direction of the losses is waited for, because a trace says more with it. If no probe is
+/// answered, it is known once the recent window shows nothing else.
+const DIRECTION_WAIT: Nanos = Nanos::from_millis(60_000);
+/// A link that is wanted no more is forgotten.
+const WANTED: Nanos = Nanos::from_millis(2_000);
 /// Bits of the index of a packet within its trace. The rest is the number of the trace.
 const INDEX_BITS: u32 = 8;
 const _: () = assert!(crate::limits::TRACE_PACKETS_MAX <= 1 << INDEX_BITS);
@@ -42,24 +46,15 @@ pub struct TraceProbe {
     pub sequence: u32,
 }
 
-/// The beginnings of the last `N` traces.
-#[derive(Debug)]
-struct Budget<const N: usize> {
-    starts: [Option<Nanos>; N],
-}
-
-impl<const N: usize> Budget<N> {
-    const NEW: Self = Self { starts: [None; N] };
-
-    /// Returns the place of a start that is allowed now: one of `N` in each minute.
-    fn place(&mut self, now: Nanos) -> Option<&mut Option<Nanos>> {
-        self.starts.iter_mut().find(|start| start.is_none_or(|at| now.since(at) >= MINUTE))
-    }
-
-    /// Returns when a start is allowed at the earliest.
-    fn free_at(&self) -> Nanos {
-        self.starts.iter().map(|start| start.map_or(Nanos(0), |at| at.plus(MINUTE))).min().unwrap_or_default()
-    }
+/// The path that is traced next.
+#[derive(Clone, Copy, Debug)]
+struct Want {
+    slot: SlotId,
+    flow: Flow,
+    reason: Reason,
+    /// Since when, and until when it is traced if it is not wanted again.
+    since: Nanos,
+    until: Nanos,
 }
 
 /// Traces one path at a time.
@@ -67,27 +62,18 @@ impl<const N: usize> Budget<N> {
 pub struct Tracer {
     /// Number of source ports per family. 0 if nothing is traced.
     flows: u8,
-    /// Whether requests are subject to the budget.
-    is_budgeted: bool,
-    wants: Wants,
-    losing: Budget<TRACES_PER_MINUTE>,
-    /// When traces of paths that lose may begin, so that they have a bound in the whole mesh.
-    rota: Rota,
-    /// The end of the pause after the last trace.
-    rested_at: Nanos,
-    /// When [`Tracer::due`] was called last.
-    now: Nanos,
-    healthy: Budget<BASELINES_PER_MINUTE>,
+    /// Time between the begins of two traces.
+    pause: Nanos,
+    /// When the next trace may begin.
+    free_at: Nanos,
+    want: Option<Want>,
     /// Number of the current or last trace.
     number: u32,
     run: Option<Run>,
-    baselines: Baselines,
     /// The latest traces, at most one per slot.
     kept: List<Trace>,
     /// The slot of a trace that has just ended.
     finished: Option<SlotId>,
-    /// Whether the traces that are kept have changed.
-    has_changed: bool,
 }
 
 impl Tracer {
@@ -95,25 +81,14 @@ impl Tracer {
     pub fn new(flows: u8) -> Self {
         Self {
             flows: flows.max(1),
-            is_budgeted: true,
-            wants: Wants::default(),
-            losing: Budget::NEW,
-            rota: Rota::ALWAYS,
-            rested_at: Nanos(0),
-            now: Nanos(0),
-            healthy: Budget::NEW,
+            pause: PAUSE,
+            free_at: Nanos(0),
+            want: None,
             number: 0,
             run: None,
-            baselines: Baselines::new(),
             kept: List::new(TRACES_KEPT),
             finished: None,
-            has_changed: false,
         }
-    }
-
-    /// Makes a tracer for a command, which requests few traces. They follow each other at once.
-    pub fn for_command(flows: u8) -> Self {
-        Self { is_budgeted: false, ..Self::new(flows) }
     }
 
     /// Stops all traces: without ICMP errors, no hop of a path is known.
@@ -121,49 +96,36 @@ impl Tracer {
         self.flows = 0;
     }
 
-    /// Sets the number of members of the mesh, from which the times of traces follow.
-    pub fn set_mesh(&mut self, node: &str, members: u32) {
-        self.rota = Rota::new(node, members);
+    /// Sets the number of members of the mesh, which together begin at most
+    /// [`TRACES_PER_MESH_MINUTE`] traces a minute.
+    pub fn set_members(&mut self, members: u32) {
+        self.pause = PAUSE.max(Nanos(u64::from(members) * MINUTE / TRACES_PER_MESH_MINUTE));
     }
 
-    /// Returns whether no trace is in progress or requested.
-    pub fn is_idle(&self) -> bool {
-        self.run.is_none() && self.wants.is_empty()
-    }
-
-    /// Makes room for `slots` slots.
-    pub fn reserve(&mut self, slots: usize) {
-        self.baselines.reserve(slots);
+    /// Whether no trace is in progress or requested.
+    pub const fn is_idle(&self) -> bool {
+        self.run.is_none() && self.want.is_none()
     }
 
     /// Applies a change of the list. `moved` says whether a [`Change::Probe`] has another address
     /// than before.
     pub fn apply(&mut self, change: Change, moved: bool) {
         match change {
-            Change::Join { slot } => {
-                self.baselines.set_active(slot, false);
-                self.forget(slot);
-            }
-            Change::Probe { slot, terminating, .. } => {
-                if moved {
-                    self.forget(slot);
-                }
-                self.baselines.set_active(slot, !terminating);
-            }
-            Change::Stop { slot } => {
-                self.baselines.set_active(slot, false);
-                self.wants.forget(slot);
-                self.run.take_if(|run| run.trace.slot == slot);
-            }
-            Change::Zone { .. } => {}
+            Change::Join { slot } => self.forget(slot),
+            Change::Probe { slot, .. } if moved => self.forget(slot),
+            Change::Stop { slot } => self.drop_running(slot),
+            Change::Probe { .. } | Change::Zone { .. } => {}
         }
+    }
+
+    fn drop_running(&mut self, slot: SlotId) {
+        self.want.take_if(|want| want.slot == slot);
+        self.run.take_if(|run| run.trace.slot == slot);
     }
 
     /// Forgets everything about a slot, because its address has changed.
     fn forget(&mut self, slot: SlotId) {
-        self.baselines.forget(slot);
-        self.wants.forget(slot);
-        self.run.take_if(|run| run.trace.slot == slot);
+        self.drop_running(slot);
         if let Some(index) = self.kept.iter().position(|trace| trace.slot == slot) {
             self.remove_kept(index);
         }
@@ -171,50 +133,45 @@ impl Tracer {
 
     /// Moves slots as `compaction` says.
     pub fn compact(&mut self, compaction: &Compaction) {
-        self.baselines.compact(compaction);
-        self.wants.compact(compaction);
+        self.want = self.want.and_then(|want| Some(Want { slot: compaction.now(want.slot)?, ..want }));
         self.finished = self.finished.and_then(|slot| compaction.now(slot));
-        if let Some(run) = &mut self.run {
-            // A packet in flight carries the slot of before, and would not count.
-            match compaction.now(run.trace.slot) {
-                Some(slot) if slot == run.trace.slot => {}
-                _ => self.run = None,
-            }
-        }
+        // A packet in flight carries the slot of before, and would not count.
+        self.run.take_if(|run| compaction.now(run.trace.slot) != Some(run.trace.slot));
         for index in (0..self.kept.len()).rev() {
             let now = self.kept.get(index).and_then(|trace| compaction.now(trace.slot));
             match (now, self.kept.get_mut(index)) {
-                (Some(slot), Some(trace)) => trace.rename(slot),
+                (Some(slot), Some(trace)) => trace.slot = slot,
                 _ => self.remove_kept(index),
             }
         }
     }
 
-    /// Notes that the trace of a flow of a slot is wanted. Repeat it as long as the reason lasts: a
-    /// request is dropped after a minute. It costs a few comparisons.
-    pub fn want(&mut self, slot: SlotId, flow: Flow, reason: Reason, now: Nanos) {
-        let is_traced = self.run.as_ref().is_some_and(|run| run.trace.slot == slot && run.trace.flow == flow);
-        // A trace that says more, because the direction of the losses is known by now, is worth it.
-        let says_more = |it: &Trace| !it.is_outbound() && matches!(reason, Reason::Losing { is_outbound: true, .. });
-        let is_recent = |it: &Trace| it.flow == flow && now.since(it.at) < RETRACE && !says_more(it);
-        let was_traced = self.last(slot).is_some_and(is_recent);
-        if !is_traced && !was_traced && flow.0 < self.flows {
-            self.wants.add(slot, flow, reason, now);
-        }
+    /// Whether a link that loses may be traced now, or once the time of another trace is over.
+    pub fn may_trace(&self, slot: SlotId, now: Nanos) -> bool {
+        let is_running = self.run.as_ref().is_some_and(|run| run.trace.slot == slot);
+        !is_running && self.last(slot).is_none_or(|trace| now.since(trace.at) >= AGAIN)
     }
 
-    /// Notes how many hops the probes of a slot take. If the number has changed, its baseline is
-    /// traced again.
-    pub fn saw_hops(&mut self, slot: SlotId, hops: u8, now: Nanos) {
-        self.baselines.saw_hops(slot, hops, now);
+    /// Whether a link waits to be traced.
+    pub fn is_waiting(&self, slot: SlotId) -> bool {
+        self.want.is_some_and(|want| want.slot == slot)
+    }
+
+    /// Sets which path is traced next. Repeat it each second as long as the reason lasts.
+    pub fn want(&mut self, slot: SlotId, flow: Flow, reason: Reason, now: Nanos) {
+        if flow.0 < self.flows {
+            let since = self.want.filter(|want| want.slot == slot).map_or(now, |want| want.since);
+            self.want = Some(Want { slot, flow, reason, since, until: now.plus(WANTED) });
+        }
     }
 
     /// Returns the next packet to send, if one is due. Call it until it returns `None`, after
     /// everything that has arrived was read. `destination` returns where a slot is probed.
     pub fn due(&mut self, now: Nanos, destination: impl Fn(SlotId) -> Option<SocketAddr>) -> Option<TraceProbe> {
-        self.now = now;
-        if self.run.as_ref().is_some_and(|run| run.is_over(now)) {
-            self.finish(now);
+        if let Some(Run { mut trace, .. }) = self.run.take_if(|run| run.is_over(now)) {
+            self.free_at = self.free_at.max(now.plus(REST));
+            trace.finding = Finding::of(&trace);
+            self.keep(&trace);
         }
         if self.run.is_none() {
             self.start(now, destination);
@@ -225,79 +182,29 @@ impl Tracer {
         Some(TraceProbe { to: run.to, slot: run.trace.slot, flow: run.trace.flow, ttl, sequence })
     }
 
-    /// Returns when [`Tracer::due`] has something to do at the latest, if no answer arrives.
-    /// Baselines have no time: they start at whatever turn comes.
+    /// Returns when [`Tracer::due`] has something to do at the latest, if no answer arrives. A
+    /// trace that is wanted begins at whatever turn comes.
     pub fn next_due(&self) -> Option<Nanos> {
-        match &self.run {
-            Some(run) => Some(run.next_due()),
-            None if self.wants.is_empty() => None,
-            None => Some(self.wanted_from(self.now)),
-        }
-    }
-
-    /// Returns the first moment from `now` on in which a requested trace may begin.
-    fn wanted_from(&self, now: Nanos) -> Nanos {
-        if self.is_budgeted { self.rota.next(now.max(self.losing.free_at()).max(self.rested_at)) } else { now }
+        self.run.as_ref().map(Run::next_due)
     }
 
     fn start(&mut self, now: Nanos, destination: impl Fn(SlotId) -> Option<SocketAddr>) {
-        let Some((slot, flow, reason)) = self.choose(now) else { return };
+        self.want.take_if(|want| want.reason != Reason::Requested && want.until < now);
+        let is_due = |want: &mut Want| match want.reason {
+            Reason::Requested => true,
+            Reason::Losing { is_outbound } => {
+                self.free_at <= now && (is_outbound || now.since(want.since) >= DIRECTION_WAIT)
+            }
+        };
+        let Some(Want { slot, flow, reason, .. }) = self.want.take_if(is_due) else { return };
         let Some(to) = destination(slot) else { return };
-        let known = self.baselines.get(slot).map_or(0, |it| u8::try_from(it.hops().len()).unwrap_or(0));
+        self.free_at = now.plus(self.pause);
         self.number = self.number.wrapping_add(1);
-        self.run = Some(Run::new(&Trace::new(slot, flow, reason, now), to, known, now));
-    }
-
-    fn choose(&mut self, now: Nanos) -> Option<(SlotId, Flow, Reason)> {
-        if self.flows == 0 {
-            return None;
-        }
-        let from = self.wanted_from(now);
-        if from <= now {
-            let kept = &self.kept;
-            let is_recent = |slot| kept.iter().any(|trace| trace.slot == slot && now.since(trace.at) < RETRACE);
-            if let Some(want) = self.wants.take(now, |want| Some(u8::from(!is_recent(want.slot)))) {
-                if let Some(place) = self.losing.place(now) {
-                    *place = Some(now);
-                }
-                return Some((want.slot, want.flow, want.reason));
-            }
-        } else if !self.wants.is_empty() && from <= self.rested_at {
-            // A baseline would lengthen the pause.
-            return None;
-        }
-        let place = self.healthy.place(now)?;
-        let slot = self.baselines.take_due(now)?;
-        *place = Some(now);
-        // The baseline of a slot keeps its flow, so that it can be compared with the one before.
-        // Different slots have different flows, so that together they see all paths.
-        let flow = self
-            .baselines
-            .get(slot)
-            .map_or_else(|| Flow(u8::try_from(slot.index() % usize::from(self.flows)).unwrap_or(0)), Baseline::flow);
-        Some((slot, flow, Reason::Hourly))
-    }
-
-    fn finish(&mut self, now: Nanos) {
-        let Some(Run { mut trace, .. }) = self.run.take() else { return };
-        self.rested_at = now.plus(REST);
-        let baseline = self.baselines.get(trace.slot);
-        trace.comparison = compare(&trace, baseline);
-        if matches!(trace.reason, Reason::Losing { .. }) {
-            self.keep(&trace);
-        } else {
-            // A change of the path is worth showing. A path as before is not.
-            let has_changed = trace.comparison != Comparison::Same && baseline.is_some();
-            if has_changed || trace.reason == Reason::Requested {
-                self.keep(&trace);
-            }
-            self.baselines.keep(&trace, now);
-        }
+        self.run = Some(Run::new(&Trace::new(slot, flow, reason, now), to, now));
     }
 
     fn keep(&mut self, trace: &Trace) {
         self.finished = Some(trace.slot);
-        self.has_changed = true;
         if let Some(place) = self.kept.iter_mut().find(|it| it.slot == trace.slot) {
             *place = *trace;
         } else if !self.kept.push(*trace)
@@ -308,7 +215,6 @@ impl Tracer {
     }
 
     fn remove_kept(&mut self, index: usize) {
-        self.has_changed = true;
         if let Some(last) = self.kept.last().copied() {
             if let Some(place) = self.kept.get_mut(index) {
                 *place = last;
@@ -364,12 +270,12 @@ impl Tracer {
         self.of(sequence).filter(|(run, _)| run.trace.slot == slot && run.trace.flow == flow)
     }
 
-    /// Returns the latest trace of a slot that was requested or has shown another path.
+    /// Returns the latest trace of a slot.
     pub fn last(&self, slot: SlotId) -> Option<&Trace> {
         self.kept.iter().find(|trace| trace.slot == slot)
     }
 
-    /// Returns the trace that has ended since the last call, if it was kept.
+    /// Returns the trace that has ended since the last call.
     pub fn take_finished(&mut self) -> Option<&Trace> {
         let slot = self.finished.take()?;
         self.last(slot)
@@ -380,23 +286,8 @@ impl Tracer {
         &self.kept
     }
 
-    /// Returns whether the traces that are kept have changed since [`Tracer::published`].
-    pub const fn has_changed(&self) -> bool {
-        self.has_changed
-    }
-
-    /// Notes that the traces were copied to where other threads read them.
-    pub const fn published(&mut self) {
-        self.has_changed = false;
-    }
-
-    /// Returns the last complete path of a slot.
-    pub fn baseline(&self, slot: SlotId) -> Option<&Baseline> {
-        self.baselines.get(slot)
-    }
-
-    /// Returns the resident bytes of all tables, in whole pages.
+    /// Returns the resident bytes of the table, in whole pages.
     pub fn resident_bytes(&self) -> usize {
-        self.baselines.resident_bytes() + self.kept.resident_bytes()
+        self.kept.resident_bytes()
     }
 }

@@ -246,7 +246,6 @@ fn what_is_no_probe_is_the_guests() {
     let mut guest = Own(Vec::new());
     world.prober.turn_with(&mut world.log, &mut guest);
     assert_eq!((guest.0, world.log.unrelated), (vec!["Departu".into(), "Arrival".into()], 0));
-    let _ = Refusal::Unreachable;
 }
 
 /// Extra probes among the others, whatever is lost: they are in no event, and the directions of the
