@@ -14,7 +14,7 @@ use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
 use kube_canary::peers::{Directory, Method, Own};
-use kube_canary::prober::{Clock, Delivery, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
+use kube_canary::prober::{Clock, Delivery, Icmp, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 use leaks::NoLeaks;
@@ -48,7 +48,7 @@ impl Wire for Void {
 struct Agent {
     directory: Directory,
     statistics: Statistics,
-    prober: Prober<Void, ScriptedClock>,
+    prober: Prober<Icmp<Void>, ScriptedClock>,
     clock: ScriptedClock,
 }
 
@@ -58,16 +58,16 @@ impl Agent {
         let settings = Settings {
             interval: INTERVAL,
             timeout: INTERVAL,
-            payload_bytes: 56,
             node: "self".into(),
             doubts: false,
+            new_peer_silence: Nanos(0),
             replies_wait: Nanos::from_millis(250),
         };
         Self {
             directory: Directory::default(),
             // As in a mesh in which all nodes probe all others.
             statistics: Statistics::new(Scale::default().with_schema(Scale::schema_of(None)), INTERVAL),
-            prober: Prober::new(Void, clock.clone(), &settings),
+            prober: Icmp::prober(Void, clock.clone(), &settings, 56),
             clock,
         }
     }

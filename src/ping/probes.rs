@@ -9,8 +9,8 @@ use crate::config::{PingSettings, UdpPing};
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::socket::Sockets;
 use crate::prober::udp::trace::{Reason, Trace};
-use crate::prober::udp::{Explorer, Flow, UdpProber, UdpSettings, UdpSockets, UdpWire as _};
-use crate::prober::{self, Clock as _, MonotonicClock, Pacer, Prober, Sources};
+use crate::prober::udp::{Explorer, Flow, Udp, UdpSockets, UdpWire as _};
+use crate::prober::{Clock as _, Icmp, IcmpProber, MonotonicClock, Pacer, Settings, Sources, UdpProber};
 use crate::units::Nanos;
 
 /// The sockets, which are opened before any name is resolved.
@@ -44,14 +44,14 @@ impl Wires {
 /// Probes the targets of a ping.
 #[derive(Debug)]
 pub enum Probes {
-    Icmp(Box<Prober<Sockets, MonotonicClock>>),
+    Icmp(Box<IcmpProber>),
     Udp(Box<UdpProbes>),
 }
 
 /// Probes the targets of a ping by UDP.
 #[derive(Debug)]
 pub struct UdpProbes {
-    prober: UdpProber<UdpSockets, MonotonicClock>,
+    prober: UdpProber,
     explorer: Explorer,
     addresses: Vec<IpAddr>,
     traces: bool,
@@ -62,41 +62,30 @@ pub struct UdpProbes {
 impl Probes {
     /// Starts to probe the addresses, in the slots from 0 on.
     pub fn new(settings: &PingSettings, wires: Wires, addresses: &[IpAddr]) -> Self {
-        let (interval, timeout) = (settings.interval.into(), settings.timeout.into());
+        let probing = Settings {
+            interval: settings.interval.into(),
+            timeout: settings.timeout.into(),
+            node: String::new(),
+            doubts: false,
+            // A person wants to see every loss.
+            new_peer_silence: Nanos(0),
+            replies_wait: REPLIES_WAIT,
+        };
         let changes = addresses.iter().enumerate().flat_map(|(index, &address)| {
             let (slot, zone, network) = (SlotId::at(index), ZoneId::UNKNOWN, Network::Pod);
             [Change::Join { slot }, Change::Probe { slot, address, zone, network, terminating: false }]
         });
         match wires {
             Wires::Icmp(sockets) => {
-                let probing = prober::Settings {
-                    interval,
-                    timeout,
-                    payload_bytes: settings.payload_bytes,
-                    node: String::new(),
-                    doubts: false,
-                    replies_wait: REPLIES_WAIT,
-                };
-                let mut prober = Prober::new(sockets, MonotonicClock, &probing);
+                let mut prober = Icmp::prober(sockets, MonotonicClock, &probing, settings.payload_bytes);
                 prober.reserve(addresses.len());
                 changes.for_each(|change| prober.apply(change));
                 Self::Icmp(Box::new(prober))
             }
             Wires::Udp(sockets, UdpPing { port, flows, trace }) => {
                 let start = MonotonicClock.now();
-                let probing = UdpSettings {
-                    interval,
-                    timeout,
-                    node: String::new(),
-                    doubts: false,
-                    replies_wait: REPLIES_WAIT,
-                    // A person wants to see every loss.
-                    new_peer_silence: Nanos(0),
-                    port,
-                    flows,
-                };
-                let mut prober = UdpProber::new(sockets, MonotonicClock, &probing);
-                let mut explorer = Explorer::new(flows, port, timeout, start);
+                let mut prober = Udp::prober(sockets, MonotonicClock, &probing, (port, flows));
+                let mut explorer = Explorer::new(flows, port, probing.timeout, start);
                 prober.reserve(addresses.len());
                 explorer.reserve(addresses.len());
                 changes.for_each(|change| prober.apply(change));

@@ -4,7 +4,7 @@
 //! order of sending, and one ring with one cursor decides every loss in O(1). What the ring
 //! remembers after that separates a late reply from a duplicate.
 
-use super::turn::STANDSTILL;
+use super::datagrams::STANDSTILL;
 use crate::limits::{DWELL_MAX, INTERVAL_MAX, PEER_SLOTS_MAX};
 use crate::peers::SlotId;
 use crate::sys::region::{Table, Zero};

@@ -1,9 +1,9 @@
-//! Sends one echo request per peer and interval, and decides the outcome of each.
+//! Sends one probe per peer and interval, and decides the outcome of each.
 //!
 //! Decisions are separate from I/O. [`Engine`] records probes and replies and does no I/O.
-//! [`Schedule`] says which peer is due. [`packet`] writes and reads ICMP. [`Prober`] joins them
-//! over a [`Wire`] and a [`Clock`]; tests replace these by a lossy wire and a scripted clock.
-//! [`socket`] is the real wire.
+//! [`Schedule`] says which peer is due. [`Prober`] joins them with a [`Protocol`], which sends
+//! probes and reads what comes back: [`Icmp`], [`udp::Udp`] or [`tcp::Tcp`]. Each has a wire and a
+//! [`Clock`]; tests replace these by a lossy wire and a scripted clock.
 //!
 //! # The payload
 //! Every request carries 24 bytes of our own ([`packet`] has their layout): a random number of this
@@ -25,17 +25,20 @@
 
 mod clock;
 mod control;
+mod datagrams;
 mod descriptor;
 mod destination;
 mod doubts;
 mod engine;
 mod event;
 mod flights;
+mod icmp;
 mod mmsg;
 mod options;
 mod pacer;
 pub mod packet;
 mod probers;
+mod probing;
 mod reading;
 mod schedule;
 pub mod socket;
@@ -43,18 +46,18 @@ mod sources;
 pub mod stamp;
 pub mod tcp;
 mod timer;
-mod turn;
 pub mod udp;
 
 pub use clock::{Clock, Moment, MonotonicClock, RealTime};
 pub use doubts::{QUESTION_PAUSE, WITHHELD_MAX};
 pub use engine::Engine;
 pub use event::{Event, Events, SendError, Stamp};
+pub use icmp::Icmp;
 pub use pacer::Pacer;
 pub use probers::{IcmpProber, Probers, TcpProber, UdpProber};
+pub use probing::{Prober, Protocol, Settings};
 pub use schedule::Schedule;
 pub use sources::Sources;
-pub use turn::{Prober, Settings};
 
 use std::net::IpAddr;
 

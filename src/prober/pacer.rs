@@ -4,8 +4,8 @@ use std::io;
 
 use super::socket::Sockets;
 use super::timer::Timer;
-use super::udp::{UdpProber, UdpSockets};
-use super::{Clock, Prober};
+use super::udp::{Udp, UdpSockets};
+use super::{Clock, Icmp, Prober};
 use crate::units::Nanos;
 
 /// Waits for the prober's next turn.
@@ -27,7 +27,7 @@ impl Pacer {
     ///
     /// # Errors
     /// The kernel's error when the timer is set.
-    pub async fn wait<C: Clock>(&self, prober: &mut Prober<Sockets, C>, latest: Nanos) -> io::Result<()> {
+    pub async fn wait<C: Clock>(&self, prober: &mut Prober<Icmp<Sockets>, C>, latest: Nanos) -> io::Result<()> {
         let due = prober.next_turn().map_or(latest, |due| due.min(latest));
         self.timer.set(due)?;
         tokio::select! {
@@ -41,7 +41,7 @@ impl Pacer {
     ///
     /// # Errors
     /// The kernel's error when the timer is set.
-    pub async fn wait_udp<C: Clock>(&self, prober: &mut UdpProber<UdpSockets, C>, latest: Nanos) -> io::Result<()> {
+    pub async fn wait_udp<C: Clock>(&self, prober: &mut Prober<Udp<UdpSockets>, C>, latest: Nanos) -> io::Result<()> {
         let due = prober.next_turn().map_or(latest, |due| due.min(latest));
         self.timer.set(due)?;
         tokio::select! {

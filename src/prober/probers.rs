@@ -10,17 +10,17 @@ use super::socket::Sockets;
 use super::timer::Timer;
 use super::udp::Explorer;
 use super::udp::route::Routes;
-use super::{Clock as _, MonotonicClock, Prober, Sink, tcp, udp};
+use super::{Clock as _, Icmp, MonotonicClock, Prober, Sink, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
 use crate::sys::lacks::Lack;
 use crate::units::Nanos;
 
 /// Probes by ICMP over the real sockets.
-pub type IcmpProber = Prober<Sockets, MonotonicClock>;
+pub type IcmpProber = Prober<Icmp<Sockets>, MonotonicClock>;
 /// Probes by UDP over the real sockets.
-pub type UdpProber = udp::UdpProber<udp::UdpSockets, MonotonicClock>;
+pub type UdpProber = Prober<udp::Udp<udp::UdpSockets>, MonotonicClock>;
 /// Probes by TCP over the real sockets.
-pub type TcpProber = tcp::Prober<tcp::Sockets, MonotonicClock>;
+pub type TcpProber = Prober<tcp::Tcp<tcp::Sockets>, MonotonicClock>;
 
 /// The probers of the methods in use. They are boxed, because each has several kilobytes.
 #[derive(Debug)]

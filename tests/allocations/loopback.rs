@@ -4,7 +4,7 @@
 use kube_canary::discovery::Readiness;
 use kube_canary::peers::{Directory, Method};
 use kube_canary::prober::socket::Sockets;
-use kube_canary::prober::{Clock, MonotonicClock, Pacer, Prober, Settings, Stamp};
+use kube_canary::prober::{Clock, Icmp, MonotonicClock, Pacer, Prober, Settings, Stamp};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -17,7 +17,7 @@ const INTERVAL: Nanos = Nanos::from_millis(100);
 const TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
 struct Agent {
-    prober: Prober<Sockets, MonotonicClock>,
+    prober: Prober<Icmp<Sockets>, MonotonicClock>,
     statistics: Statistics,
     pacer: Pacer,
 }
@@ -49,9 +49,9 @@ fn probes_over_real_sockets_allocate_nothing() {
     let settings = Settings {
         interval: INTERVAL,
         timeout: TIMEOUT,
-        payload_bytes: 56,
         node: "self".into(),
         doubts: false,
+        new_peer_silence: Nanos(0),
         replies_wait: Nanos::from_millis(250),
     };
     let mut agent = runtime.block_on(async {
@@ -59,7 +59,7 @@ fn probes_over_real_sockets_allocate_nothing() {
         // it. There is no other way.
         let sockets = Sockets::open(56, &MonotonicClock).expect("ICMP sockets");
         Agent {
-            prober: Prober::new(sockets, MonotonicClock, &settings),
+            prober: Icmp::prober(sockets, MonotonicClock, &settings, 56),
             statistics: Statistics::new(Scale::default(), INTERVAL),
             pacer: Pacer::new().expect("a timer"),
         }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Applied, Directory, Own};
-use kube_canary::prober::{Clock, Prober, Wire};
+use kube_canary::prober::{Clock, Icmp, Prober, Wire};
 use kube_canary::statistics::Statistics;
 use kube_canary::units::Nanos;
 use tokio::runtime::Runtime;
@@ -49,7 +49,7 @@ fn apply<W: Wire, C: Clock>(
     list: PeerList,
     directory: &mut Directory,
     statistics: &Statistics,
-    prober: &mut Prober<W, C>,
+    prober: &mut Prober<Icmp<W>, C>,
     now: Nanos,
 ) {
     let own = Own { node: "self".into(), ..Own::default() };

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use kube_canary::peers::{Change, Method, Methods, Network, SlotId, ZoneId};
-use kube_canary::prober::{Clock, MonotonicClock, Probers, Sources, tcp, udp};
+use kube_canary::prober::{Clock, MonotonicClock, Probers, Settings, Sources, tcp, udp};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -30,33 +30,19 @@ impl Agent {
         let sockets = udp::UdpSockets::open(any, &Sources::default(), FLOWS, &MonotonicClock).expect("UDP sockets");
         let port = sockets.reflector_port();
         let explorer = udp::Explorer::new(FLOWS, port, TIMEOUT, MonotonicClock.now());
-        let (node, replies_wait) = ("self".to_owned(), Nanos::from_millis(250));
-        let settings = udp::UdpSettings {
+        let settings = Settings {
             interval: INTERVAL,
             timeout: TIMEOUT,
-            node: node.clone(),
+            node: "self".to_owned(),
             doubts: false,
             new_peer_silence: Nanos(0),
-            replies_wait,
-            port,
-            flows: FLOWS,
+            replies_wait: Nanos::from_millis(250),
         };
-        let udp = udp::UdpProber::new(sockets, MonotonicClock, &settings);
+        let udp = udp::Udp::prober(sockets, MonotonicClock, &settings, (port, FLOWS));
         let sockets = tcp::Sockets::listen(any).expect("a TCP listener");
         let port = sockets.addresses().next().expect("an address").port();
-        let (interval, timeout) = (INTERVAL, TIMEOUT);
-        let settings = tcp::Settings {
-            interval,
-            timeout,
-            port,
-            node,
-            doubts: false,
-            new_peer_silence: Nanos(0),
-            retries_lost: true,
-            unsent_wait: tcp::UNSENT_WAIT,
-            wait: replies_wait,
-        };
-        let tcp = tcp::Prober::new(sockets, MonotonicClock, &settings);
+        let handshakes = tcp::Handshakes { port, retries_lost: true, unsent_wait: tcp::UNSENT_WAIT };
+        let tcp = tcp::Tcp::prober(sockets, MonotonicClock, &settings, handshakes);
         let probers =
             Probers::new(None, Some(Box::new(udp)), Some(Box::new(explorer)), Some(Box::new(tcp))).expect("a timer");
         let statistics = Statistics::of_methods(Scale::default(), INTERVAL, Methods::of([Method::Udp, Method::Tcp]));

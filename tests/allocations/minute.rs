@@ -6,7 +6,7 @@ use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::limits::HOUR_PEERS_MAX;
 use kube_canary::peers::{Directory, Method, Presence, SlotId};
-use kube_canary::prober::{Clock, Prober, SendError, Settings, SocketKind, Stamp};
+use kube_canary::prober::{Clock, Icmp, Prober, SendError, Settings, SocketKind, Stamp};
 use kube_canary::statistics::{PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 use tokio::sync::mpsc;
@@ -36,7 +36,7 @@ struct Agent {
     questions: mpsc::Receiver<IpAddr>,
     answered: u64,
     clock: ScriptedClock,
-    prober: Prober<MixedWire, ScriptedClock>,
+    prober: Prober<Icmp<MixedWire>, ScriptedClock>,
     statistics: Statistics,
     directory: Directory,
     turns: u64,
@@ -49,9 +49,9 @@ impl Agent {
         let settings = Settings {
             interval,
             timeout,
-            payload_bytes: 56,
             node: "self".into(),
             doubts: true,
+            new_peer_silence: Nanos(0),
             replies_wait: Nanos::from_millis(250),
         };
         let (asked, mut questions) = mpsc::channel(PLACES);
@@ -64,7 +64,7 @@ impl Agent {
             asked,
             questions,
             answered: 0,
-            prober: Prober::new(MixedWire::new(clock.clone(), kind), clock.clone(), &settings),
+            prober: Icmp::prober(MixedWire::new(clock.clone(), kind), clock.clone(), &settings, 56),
             clock,
             statistics: Statistics::new(Scale::default(), interval),
             directory: Directory::default(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::limits::{DOUBT_TIME, LEAVE_GRACE};
 use kube_canary::peers::{Change, Directory, Method, Own, SlotId};
-use kube_canary::prober::{Clock, Event, Prober, Settings, Sink, SocketKind};
+use kube_canary::prober::{Clock, Event, Icmp, Prober, Settings, Sink, SocketKind};
 use kube_canary::statistics::{HistogramReading, MethodSink, PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -95,7 +95,7 @@ pub struct World {
     /// The clock of all stages.
     pub clock: ScriptedClock,
     /// The stage under test.
-    pub prober: Prober<LossyWire, ScriptedClock>,
+    pub prober: Prober<Icmp<LossyWire>, ScriptedClock>,
     /// The sink of the prober.
     pub statistics: Statistics,
     /// The names and their slots.
@@ -190,14 +190,14 @@ impl World {
         let settings = Settings {
             interval: plan.interval,
             timeout: plan.timeout,
-            payload_bytes: plan.payload_bytes,
             node: "self".into(),
             doubts: plan.doubts,
+            new_peer_silence: Nanos(0),
             replies_wait: Nanos(250 * MS),
         };
         let mut world = Self {
             plan,
-            prober: Prober::new(wire, clock.clone(), &settings),
+            prober: Icmp::prober(wire, clock.clone(), &settings, plan.payload_bytes),
             clock,
             statistics: Statistics::new(Scale::default(), plan.interval),
             directory: Directory::default(),

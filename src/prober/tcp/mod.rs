@@ -1,7 +1,7 @@
 //! Probes by TCP: one handshake per peer and [`crate::limits::TCP_INTERVAL`], and the listener that
 //! answers those of others.
 //!
-//! Everything runs on the probe thread. [`Prober`] decides what is sent and what is lost, over a
+//! Everything runs on the probe thread. [`Tcp`] decides what is sent and what is lost, over a
 //! [`Wire`] and a [`Clock`](super::Clock). [`Sockets`] is the real wire. The outcomes go through
 //! the same [`Engine`](super::Engine) as those of ICMP, so drains, doubts and counters behave
 //! alike.
@@ -53,7 +53,7 @@ mod turn;
 pub use connections::Place;
 pub use listener::ListenError;
 pub use sockets::Sockets;
-pub use turn::{Prober, Settings};
+pub use turn::{Handshakes, Tcp};
 
 use std::net::{IpAddr, SocketAddr};
 

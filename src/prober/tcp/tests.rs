@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::peers::{Change, Network, SlotId, ZoneId};
-use crate::prober::{Clock, Event, Sink, Stamp};
+use crate::prober::{Clock, Event, Prober, Settings, Sink, Stamp};
 
 /// A clock that stands still until it is set.
 #[derive(Clone, Debug, Default)]
@@ -79,18 +79,18 @@ impl Sink for Reports {
     }
 }
 
+/// Handshakes that are not repeated, and lost after the timeout.
+const PLAIN: Handshakes = Handshakes { port: 7_000, retries_lost: false, unsent_wait: Nanos(0) };
+
 fn settings() -> Settings {
     Settings {
         interval: Nanos::from_millis(1_000),
         timeout: Nanos::from_millis(1_000),
-        port: 7_000,
         // The wheel starts at once.
         node: String::new(),
         doubts: false,
         new_peer_silence: Nanos(0),
-        retries_lost: false,
-        unsent_wait: Nanos(0),
-        wait: Nanos::from_millis(250),
+        replies_wait: Nanos::from_millis(250),
     }
 }
 

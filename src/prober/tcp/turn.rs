@@ -9,9 +9,9 @@ use super::{Accepts, Begun, KEPT_FOR, Outcome, REPEATED_AFTER, Wire};
 use crate::limits::{
     TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL, TCP_STRANGERS_EVERY, TCP_STRANGERS_MAX,
 };
-use crate::peers::{Change, Compaction, Network, SlotId};
-use crate::prober::turn::{LOSS_SLACK, room};
-use crate::prober::{Clock, Engine, Event, Moment, Schedule, SendError, Sink};
+use crate::peers::{Change, Compaction, SlotId};
+use crate::prober::probing::{Common, Peer, Protocol};
+use crate::prober::{Clock, Engine, Event, Moment, Prober, Schedule, SendError, Settings, Sink};
 use crate::units::Nanos;
 
 /// Handshakes that one turn begins. Each takes about 10 µs of CPU, and other probes wait for them.
@@ -34,46 +34,30 @@ const RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
 /// Handshakes that wait to follow a lost one. Those of further peers come at their usual time.
 const RETRIES_MAX: usize = 64;
 
-/// The settings that a TCP prober runs with.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Time between two probes of the other methods to one peer. A longer one than
-    /// [`TCP_INTERVAL`] is also that of handshakes.
-    pub interval: Nanos,
-    /// A handshake that takes longer is lost, and so is one that takes [`REPEATED_AFTER`].
-    pub timeout: Nanos,
+/// Says where handshakes go, and how soon a lost one is followed by another.
+#[derive(Clone, Copy, Debug)]
+pub struct Handshakes {
     /// Port of the peers' listeners.
     pub port: u16,
-    /// Name of our node, which decides the phase.
-    pub node: String,
-    /// Whether questions ([`Prober::ask`]) are answered. If so, one is asked before
-    /// a loss is counted.
-    pub doubts: bool,
-    /// How long a peer that is new at its address may fail handshakes without losing them.
-    pub new_peer_silence: Nanos,
     /// Whether a lost handshake is followed soon by another.
     pub retries_lost: bool,
     /// How long after [`REPEATED_AFTER`] a loss is decided, so that it is known whether the first
     /// repetition was sent: 0 or [`super::UNSENT_WAIT`].
     pub unsent_wait: Nanos,
-    /// Longest time that a handshake which is due may wait for a turn that other probes need
-    /// anyway. With turns as frequent as this, handshakes never wake the thread.
-    pub wait: Nanos,
 }
 
-/// Probes peers by handshakes over a wire, and decides their outcomes by a clock.
+/// Begins handshakes over a wire, finds their outcomes, and accepts those of others.
 #[derive(Debug)]
-pub struct Prober<W, C> {
+pub struct Tcp<W> {
     wire: W,
-    clock: C,
-    engine: Engine,
-    schedule: Schedule,
     connections: Connections,
     refusals: Refusals,
     port: u16,
     timeout: Nanos,
     /// How long after the timeout a loss is decided.
     unsent_wait: Nanos,
+    /// Longest time that a handshake which is due may wait for a turn that other probes need
+    /// anyway. With turns as frequent as this, handshakes never wake the thread.
     wait: Nanos,
     /// The cell that is not sent completely: when it was due, and its next peer.
     rest: Option<(Nanos, SlotId)>,
@@ -83,189 +67,120 @@ pub struct Prober<W, C> {
     retries_lost: bool,
     /// Peers whose last handshake was lost, and when they are probed again: allocated once.
     retries: Vec<(Nanos, SlotId)>,
-    /// When the last turn began.
-    turned: Nanos,
-    /// Number of slots that have room.
-    room: usize,
-    /// Whether no further handshakes are begun.
-    finishing: bool,
     /// Time for which no connection was accepted, up to [`CREDIT_MAX`]. Each takes [`ACCEPT_COST`].
     credit: Nanos,
     /// When strangers are accepted again.
     strangers: Nanos,
 }
 
-impl<W: Wire, C: Clock> Prober<W, C> {
-    /// Makes a prober without peers.
-    pub fn new(wire: W, clock: C, settings: &Settings) -> Self {
-        let now = clock.now();
+impl<W: Wire> Tcp<W> {
+    /// Makes a prober without peers. A handshake that takes [`REPEATED_AFTER`] is lost. The
+    /// interval is at least [`TCP_INTERVAL`].
+    pub fn prober<C: Clock>(wire: W, clock: C, settings: &Settings, handshakes: Handshakes) -> Prober<Self, C> {
         let interval = settings.interval.max(TCP_INTERVAL.into());
         let timeout = settings.timeout.min(REPEATED_AFTER);
-        let unsent_wait = if timeout == REPEATED_AFTER { settings.unsent_wait } else { Nanos(0) };
+        let unsent_wait = if timeout == REPEATED_AFTER { handshakes.unsent_wait } else { Nanos(0) };
         let engine = Engine::with_dwell(timeout, unsent_wait, interval, settings.doubts, false);
-        Self {
+        let common = Common::new(clock, engine.excusing(settings.new_peer_silence, interval), interval, &settings.node);
+        let now = common.turned();
+        let protocol = Self {
             wire,
-            clock,
-            engine: engine.excusing(settings.new_peer_silence, interval),
-            schedule: Schedule::new(interval, &settings.node, now),
             connections: Connections::new(),
             refusals: Refusals::new(),
-            port: settings.port,
+            port: handshakes.port,
             timeout,
             unsent_wait,
-            wait: settings.wait,
+            wait: settings.replies_wait,
             rest: None,
             resume: now,
-            retries_lost: settings.retries_lost,
+            retries_lost: handshakes.retries_lost,
             retries: Vec::with_capacity(RETRIES_MAX),
-            turned: now,
-            room: 0,
-            finishing: false,
             credit: CREDIT_MAX,
             strangers: now,
-        }
+        };
+        Prober { protocol, common }
     }
+}
 
-    /// Returns the clock of the prober.
-    pub const fn clock(&self) -> &C {
-        &self.clock
-    }
-
+impl<W: Wire, C: Clock> Prober<Tcp<W>, C> {
     /// Returns the wire of the prober.
     pub const fn wire(&mut self) -> &mut W {
-        &mut self.wire
-    }
-
-    /// Makes room for `slots` peers. Otherwise only a change that joins a slot beyond them, and a
-    /// compaction, allocate.
-    pub fn reserve(&mut self, slots: usize) {
-        if slots > self.room {
-            self.room = room(slots);
-            self.engine.reserve(self.room);
-            self.schedule.reserve(self.room);
-        }
-    }
-
-    /// Returns the resident memory of the data per slot, in bytes of whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.engine.resident_bytes() + self.schedule.resident_bytes() + self.refusals.resident_bytes()
-    }
-
-    /// Moves peers as `compaction` says, and frees the memory of unused slots.
-    pub fn compact(&mut self, compaction: &Compaction) {
-        let Self { wire, connections, .. } = self;
-        connections.relabel(|slot| compaction.now(slot), |place| wire.close(place));
-        self.refusals.compact(compaction);
-        self.rest = self.rest.and_then(|(due, slot)| Some((due, compaction.now(slot)?)));
-        self.retries.retain_mut(|(_, slot)| compaction.now(*slot).map(|now| *slot = now).is_some());
-        self.room = room(compaction.slots());
-        self.engine.compact(compaction, self.room);
-        self.schedule.compact(compaction, self.room);
-    }
-
-    /// Applies a change of the peer list. Addresses on the nodes' own network are not probed: no
-    /// agent listens there.
-    pub fn apply(&mut self, change: Change) {
-        match change {
-            Change::Probe { network: Network::Node, .. } | Change::Zone { .. } => return,
-            Change::Probe { .. } => {}
-            Change::Stop { slot } => self.pause(slot),
-            Change::Join { slot } => {
-                self.reserve(slot.index() + 1);
-                self.pause(slot);
-                let Self { wire, connections, .. } = self;
-                connections.remove_if(|place, connection| {
-                    let ended = connection.label.slot == slot;
-                    if ended {
-                        wire.close(place);
-                    }
-                    ended
-                });
-                self.refusals.clear(slot);
-            }
-        }
-        self.engine.apply(change);
-        if let Change::Probe { slot, .. } = change {
-            self.schedule.add(slot);
-        }
-    }
-
-    /// Stops sending to a slot until its next [`Change::Probe`]. Unlike after [`Change::Stop`],
-    /// handshakes in flight still count.
-    pub fn pause(&mut self, slot: SlotId) {
-        if let Some((due, next)) = self.rest.filter(|(_, next)| *next == slot) {
-            self.rest = self.schedule.after(next).map(|after| (due, after));
-        }
-        self.retries.retain(|(_, retried)| *retried != slot);
-        self.schedule.remove(slot);
-    }
-
-    /// Stops sending to all peers. Handshakes in flight still count.
-    pub fn finish(&mut self) {
-        self.finishing = true;
-    }
-
-    /// Whether the outcome of a handshake is still open.
-    pub fn awaits_any(&mut self) -> bool {
-        self.engine.awaits_any()
-    }
-
-    /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
-    /// whether it accepted the question; if not, the loss is counted. Called after each turn.
-    pub fn ask(&mut self, ask: impl FnMut(IpAddr) -> bool) {
-        self.engine.ask(|| self.clock.now(), ask);
-    }
-
-    /// Receives the answer to the question about this address, after the list that it is about.
-    /// What was withheld is lost, and a later doubt leads to a new question.
-    pub fn answered(&mut self, address: IpAddr) {
-        self.engine.answered(address);
+        &mut self.protocol.wire
     }
 
     /// Sets the addresses of members, of which strangers take no handshake. Before the first call,
     /// all are members.
     pub fn set_members(&mut self, members: impl IntoIterator<Item = IpAddr>) {
-        self.wire.admit(&mut members.into_iter());
+        self.protocol.wire.admit(&mut members.into_iter());
+    }
+}
+
+impl<W: Wire> Protocol for Tcp<W> {
+    const PROBES_NODES: bool = false;
+
+    fn resident_bytes(&self) -> usize {
+        self.refusals.resident_bytes()
     }
 
-    /// Finds outcomes, decides losses, and begins what is due, without waiting. It is called at
-    /// [`Prober::next_turn`] and at the turns of other probers. Without any of these it must still
-    /// be called once a second, for the listener's sake. Returns whether the listener has accepted
-    /// what it may; if not, it must be called again at once.
-    pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
-        // The time is read before the outcomes are. Everything that was done by then is found,
-        // however long the thread is delayed before losses are decided.
-        let start = self.clock.now();
-        let since_last = start.since(std::mem::replace(&mut self.turned, start));
+    fn compact(&mut self, compaction: &Compaction, _: usize) {
+        let Self { wire, connections, .. } = self;
+        connections.relabel(|slot| compaction.now(slot), |place| wire.close(place));
+        self.refusals.compact(compaction);
+        self.rest = self.rest.and_then(|(due, slot)| Some((due, compaction.now(slot)?)));
+        self.retries.retain_mut(|(_, slot)| compaction.now(*slot).map(|now| *slot = now).is_some());
+    }
+
+    fn changed(&mut self, change: Change, _: Peer, _: Peer) {
+        let Change::Join { slot } = change else { return };
+        let Self { wire, connections, refusals, .. } = self;
+        connections.remove_if(|place, connection| {
+            let ended = connection.label.slot == slot;
+            if ended {
+                wire.close(place);
+            }
+            ended
+        });
+        refusals.clear(slot);
+    }
+
+    fn pausing(&mut self, slot: SlotId, schedule: &Schedule) {
+        if let Some((due, next)) = self.rest.filter(|(_, next)| *next == slot) {
+            self.rest = schedule.after(next).map(|after| (due, after));
+        }
+        self.retries.retain(|(_, retried)| *retried != slot);
+    }
+
+    fn turn<C: Clock>(&mut self, common: &mut Common<C>, sink: &mut impl Sink) -> bool {
+        let (start, since_last) = common.begin_turn();
         self.credit = self.credit.plus(since_last).min(CREDIT_MAX);
-        let drained = self.read(start, sink);
-        self.look_after_overdue(start, sink);
-        self.expire(start, sink);
-        if !self.finishing {
-            self.send_due(start, sink);
+        let drained = self.read(common, start, sink);
+        self.look_after_overdue(common, start, sink);
+        self.expire(common, start, sink);
+        if !common.finishing {
+            self.send_due(common, start, sink);
         }
-        let skipped = self.schedule.take_skipped();
-        if skipped > 0 {
-            sink.skipped(skipped);
-        }
+        common.report_skipped(sink);
         drained
     }
 
-    /// Returns when the next turn is due. It must be called before each wait. A handshake that is
-    /// done in the meantime can wait until then.
-    pub fn next_turn(&mut self) -> Option<Nanos> {
+    /// A handshake that is done in the meantime can wait until then.
+    fn next_due<C: Clock>(&self, common: &Common<C>) -> Option<Nanos> {
+        if common.finishing {
+            return (!self.connections.is_empty()).then(|| common.turned().plus(FINISH_PAUSE));
+        }
         let due = match self.rest {
-            _ if self.finishing => (!self.connections.is_empty()).then(|| self.turned.plus(FINISH_PAUSE)),
             Some(_) => Some(self.resume),
-            None => self.schedule.next_due().map(|at| at.plus(self.wait)),
+            None => common.schedule.next_due().map(|at| at.plus(self.wait)),
         };
-        let expiry = self.engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
-        let retry = self.retries.first().filter(|_| !self.finishing).map(|(at, _)| at.plus(self.wait));
-        [due, expiry, retry, self.engine.next_doubt()].into_iter().flatten().min()
+        let retry = self.retries.first().map(|(at, _)| at.plus(self.wait));
+        [due, retry].into_iter().flatten().min()
     }
+}
 
-    fn read(&mut self, start: Nanos, sink: &mut impl Sink) -> bool {
-        let Self { wire, clock, engine, connections, refusals, timeout, credit, strangers, .. } = self;
+impl<W: Wire> Tcp<W> {
+    fn read<C: Clock>(&mut self, common: &mut Common<C>, start: Nanos, sink: &mut impl Sink) -> bool {
+        let Self { wire, connections, refusals, timeout, credit, strangers, .. } = self;
+        let Common { clock, engine, .. } = common;
         let affordable = usize::try_from(credit.0 / ACCEPT_COST.0).unwrap_or(usize::MAX);
         let mut accepts = Accepts { members: affordable.min(TCP_ACCEPTS_MAX), strangers: 0 };
         if *strangers <= start {
@@ -306,8 +221,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
 
     /// Looks at the handshakes whose time is over, and closes those that were kept long enough.
     /// A handshake whose loss is due, and that this host has not sent, is none.
-    fn look_after_overdue(&mut self, now: Nanos, sink: &mut impl Sink) {
-        let Self { wire, engine, connections, refusals, timeout, unsent_wait, .. } = self;
+    fn look_after_overdue<C: Clock>(&mut self, common: &mut Common<C>, now: Nanos, sink: &mut impl Sink) {
+        let Self { wire, connections, refusals, timeout, unsent_wait, .. } = self;
+        let engine = &mut common.engine;
         let decided_after = timeout.plus(*unsent_wait);
         connections.remove_if(|place, connection| {
             let age = now.since(connection.at);
@@ -336,8 +252,8 @@ impl<W: Wire, C: Clock> Prober<W, C> {
     }
 
     /// Decides losses as of a time until which all outcomes were found.
-    fn expire(&mut self, as_of: Nanos, sink: &mut impl Sink) {
-        while let Some((slot, event)) = self.engine.expire(as_of) {
+    fn expire<C: Clock>(&mut self, common: &mut Common<C>, as_of: Nanos, sink: &mut impl Sink) {
+        while let Some((slot, event)) = common.engine.expire(as_of) {
             sink.event(slot, event);
             if event == Event::Lost && self.retries_lost {
                 self.retry(slot, as_of);
@@ -361,7 +277,7 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         }
     }
 
-    fn send_due(&mut self, now: Nanos, sink: &mut impl Sink) {
+    fn send_due<C: Clock>(&mut self, common: &mut Common<C>, now: Nanos, sink: &mut impl Sink) {
         let mut left = CONNECTS_MAX;
         // They are in the order of their times.
         while left > 0
@@ -370,9 +286,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         {
             let (_, slot) = self.retries.remove(0);
             left -= 1;
-            self.send(place, slot, sink);
+            self.send(common, place, slot, sink);
         }
-        while let Some((due, slot)) = self.rest.or_else(|| self.schedule.advance(now)) {
+        while let Some((due, slot)) = self.rest.or_else(|| common.schedule.advance(now)) {
             let place = if left > 0 { self.place() } else { None };
             if left == 0 || place.is_none() && now.since(due) <= PLACE_WAIT_MAX {
                 self.rest = Some((due, slot));
@@ -380,9 +296,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
                 return;
             }
             left -= 1;
-            self.rest = self.schedule.after(slot).map(|next| (due, next));
+            self.rest = common.schedule.after(slot).map(|next| (due, next));
             match place {
-                Some(place) => self.send(place, slot, sink),
+                Some(place) => self.send(common, place, slot, sink),
                 None => sink.event(slot, Event::NotSent(SendError::TableFull)),
             }
         }
@@ -398,8 +314,9 @@ impl<W: Wire, C: Clock> Prober<W, C> {
         })
     }
 
-    fn send(&mut self, place: Place, slot: SlotId, sink: &mut impl Sink) {
-        let Self { wire, clock, engine, connections, refusals, port, .. } = self;
+    fn send<C: Clock>(&mut self, common: &mut Common<C>, place: Place, slot: SlotId, sink: &mut impl Sink) {
+        let Self { wire, connections, refusals, port, .. } = self;
+        let Common { clock, engine, .. } = common;
         let Some(to) = engine.address(slot) else { return };
         let at = clock.now();
         let label = match engine.begin(slot, at) {

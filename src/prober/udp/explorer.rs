@@ -43,7 +43,7 @@ enum Kind {
 /// A packet of ours that has come back, and its slot, flow and number.
 type Known = (Kind, (SlotId, Flow, u32));
 
-/// Traces paths and searches their MTU, beside the probes of a [`super::UdpProber`].
+/// Traces paths and searches their MTU, beside the probes of [`super::Udp`].
 #[derive(Debug)]
 pub struct Explorer {
     codec: Codec,

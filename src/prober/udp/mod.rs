@@ -24,7 +24,7 @@ pub mod wire;
 
 pub use explorer::Explorer;
 pub use open::UdpSocketError;
-pub use prober::{Guest, UdpProber, UdpSettings};
+pub use prober::{Guest, Udp};
 pub use reflecting::Reflecting;
 pub use socket::UdpSockets;
 pub use wire::{Answer, Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire, Unreachable};

@@ -15,16 +15,16 @@ const fn host(last: u8) -> IpAddr {
 }
 
 /// A prober on real sockets, which probes this address on this port.
-fn prober(sockets: Sockets, to: IpAddr, port: u16) -> Prober<Sockets, MonotonicClock> {
-    let settings = Settings { port, timeout: Nanos::from_millis(100), wait: Nanos(0), ..settings() };
-    let mut prober = Prober::new(sockets, MonotonicClock, &settings);
+fn prober(sockets: Sockets, to: IpAddr, port: u16) -> Prober<Tcp<Sockets>, MonotonicClock> {
+    let settings = Settings { timeout: Nanos::from_millis(100), replies_wait: Nanos(0), ..settings() };
+    let mut prober = Tcp::prober(sockets, MonotonicClock, &settings, Handshakes { port, ..PLAIN });
     prober.apply(Change::Join { slot: SlotId(0) });
     prober.apply(probe(0, to, false));
     prober
 }
 
 /// Does turns until the first handshake has ended. Returns what was reported.
-fn first(prober: &mut Prober<Sockets, MonotonicClock>) -> Vec<Reported> {
+fn first(prober: &mut Prober<Tcp<Sockets>, MonotonicClock>) -> Vec<Reported> {
     let mut reports = Reports::default();
     let start = Instant::now();
     while reports.0.is_empty() || prober.awaits_any() {

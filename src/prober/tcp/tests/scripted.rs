@@ -38,8 +38,8 @@ fn a_peer_is_probed_every_ten_seconds_or_every_interval_if_that_is_longer() {
 
 #[test]
 fn a_lost_handshake_is_followed_by_another_until_one_is_done() {
-    let settings = Settings { retries_lost: true, ..settings() };
-    let mut world = World::of_one(Fate::Silent, &settings);
+    let retried = Handshakes { retries_lost: true, ..PLAIN };
+    let mut world = World::of_one_by(retried, Fate::Silent, &settings());
     let reports = world.until(29_999);
     let begun = world.prober.wire().begun.len();
     // One at the usual time of each ten seconds, and one a second after each loss.
@@ -47,7 +47,7 @@ fn a_lost_handshake_is_followed_by_another_until_one_is_done() {
     let count = |event: Event| reports.iter().filter(|r| matches!(r, Reported::Event(_, e) if *e == event)).count();
     assert_eq!(count(SENT), begun);
     assert!(count(LOST) + 2 >= begun, "each counts: {reports:?}");
-    let mut calm = World::of_one(Fate::After(1, done(100, 0)), &settings);
+    let mut calm = World::of_one_by(retried, Fate::After(1, done(100, 0)), &settings());
     calm.until(29_999);
     assert_eq!(calm.prober.wire().begun.len(), 3);
 }
@@ -84,8 +84,8 @@ fn silence_is_lost_after_the_timeout_or_the_second_after_which_syns_are_repeated
 
 #[test]
 fn a_syn_that_this_host_drops_is_not_sent_and_not_lost() {
-    let settings = Settings { unsent_wait: UNSENT_WAIT, ..settings() };
-    let mut world = World::of_one(Fate::Unsent, &settings);
+    let waiting = Handshakes { unsent_wait: UNSENT_WAIT, ..PLAIN };
+    let mut world = World::of_one_by(waiting, Fate::Unsent, &settings());
     assert_eq!((world.begin().at(1_150), world.in_flight()), (vec![], 1));
     assert_eq!(world.at(1_151), [event(0, Event::NotSent(SendError::NotPermitted))]);
     assert!(world.in_flight() == 0 && !world.prober.awaits_any());
@@ -95,11 +95,11 @@ fn a_syn_that_this_host_drops_is_not_sent_and_not_lost() {
     world.fate(PEER, Fate::After(1, done(100, 0)));
     assert_eq!(world.until(35_000), [received(0, 100, 3)]);
     // Silence is decided at the same time.
-    let mut world = World::of_one(Fate::Silent, &settings);
+    let mut world = World::of_one_by(waiting, Fate::Silent, &settings());
     assert_eq!((world.begin().at(1_150), world.at(1_151)), (vec![], vec![event(0, LOST)]));
     // A shorter timeout does not wait for the repetition.
-    let short = Settings { timeout: Nanos::from_millis(200), ..settings };
-    let mut world = World::of_one(Fate::Unsent, &short);
+    let short = Settings { timeout: Nanos::from_millis(200), ..settings() };
+    let mut world = World::of_one_by(waiting, Fate::Unsent, &short);
     assert_eq!((world.begin().at(200), world.at(201)), (vec![], vec![event(0, LOST)]));
 }
 

@@ -87,7 +87,7 @@ impl Wire for ScriptedWire {
 }
 
 pub(super) struct World {
-    pub(super) prober: Prober<ScriptedWire, SetClock>,
+    pub(super) prober: Prober<Tcp<ScriptedWire>, SetClock>,
     pub(super) clock: SetClock,
     pub(super) reports: Reports,
 }
@@ -105,6 +105,10 @@ pub(super) const fn refused(retransmissions: u32) -> Outcome {
 
 impl World {
     pub(super) fn empty(settings: &Settings) -> Self {
+        Self::with(settings, PLAIN)
+    }
+
+    fn with(settings: &Settings, handshakes: Handshakes) -> Self {
         let clock = SetClock::default();
         let wire = ScriptedWire {
             clock: clock.clone(),
@@ -116,12 +120,17 @@ impl World {
             backlog: 0,
             strangers: Vec::new(),
         };
-        Self { prober: Prober::new(wire, clock.clone(), settings), clock, reports: Reports::default() }
+        Self { prober: Tcp::prober(wire, clock.clone(), settings, handshakes), clock, reports: Reports::default() }
     }
 
     /// One peer in slot 0, whose handshakes have this fate.
     pub(super) fn of_one(fate: Fate, settings: &Settings) -> Self {
-        let mut world = Self::empty(settings);
+        Self::of_one_by(PLAIN, fate, settings)
+    }
+
+    /// The same with these handshakes.
+    pub(super) fn of_one_by(handshakes: Handshakes, fate: Fate, settings: &Settings) -> Self {
+        let mut world = Self::with(settings, handshakes);
         world.join(0, PEER, fate);
         world
     }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
 use super::*;
-use crate::peers::ZoneId;
+use crate::peers::{Network, ZoneId};
 use crate::prober::stamp::NtpTime;
 use crate::prober::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES};
 use crate::prober::udp::{Answer, Datagram, Outgoing};
@@ -332,7 +332,7 @@ const fn slot(number: u32) -> SlotId {
 }
 
 struct World {
-    prober: UdpProber<Net, Scripted>,
+    prober: Prober<Udp<Net>, Scripted>,
     clock: Scripted,
     log: Log,
 }
@@ -349,17 +349,15 @@ impl World {
         script: impl FnMut(&Outgoing<'_>, usize) -> Fate + 'static,
     ) -> Self {
         let clock = Scripted::new();
-        let settings = UdpSettings {
+        let settings = Settings {
             interval,
             timeout,
             node: "self".into(),
             doubts: false,
             new_peer_silence: Nanos(0),
             replies_wait: Nanos(250 * MS),
-            port: PORT,
-            flows: 16,
         };
-        let prober = UdpProber::new(Net::new(&clock, script), clock.clone(), &settings);
+        let prober = Udp::prober(Net::new(&clock, script), clock.clone(), &settings, (PORT, 16));
         let mut world = Self { prober, clock, log: Log::default() };
         for number in 0..peers {
             world.prober.apply(Change::Join { slot: slot(number.into()) });

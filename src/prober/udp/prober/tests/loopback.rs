@@ -12,17 +12,16 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     let sockets = UdpSockets::open("127.0.0.1:0".parse().unwrap(), &Sources::default(), 4, &MonotonicClock).unwrap();
-    let settings = UdpSettings {
+    let settings = Settings {
         interval: Nanos(20 * MS),
         timeout: Nanos(60_000 * MS),
         node: "self".into(),
         doubts: false,
         new_peer_silence: Nanos(0),
         replies_wait: Nanos(250 * MS),
-        port: sockets.reflector_port(),
-        flows: 4,
     };
-    let mut prober = UdpProber::new(sockets, MonotonicClock, &settings);
+    let port = sockets.reflector_port();
+    let mut prober = Udp::prober(sockets, MonotonicClock, &settings, (port, 4));
     let here = IpAddr::from(Ipv4Addr::LOCALHOST);
     prober.apply(Change::Join { slot: slot(0) });
     let (zone, network, terminating) = (ZoneId::UNKNOWN, Network::Pod, false);
@@ -30,7 +29,7 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     prober.set_members([here].into_iter());
     // A stranger on the same host has a queue of its own.
     let stranger = std::net::UdpSocket::bind("127.0.0.2:0").unwrap();
-    stranger.send_to(&[0; 72], (Ipv4Addr::LOCALHOST, settings.port)).unwrap();
+    stranger.send_to(&[0; 72], (Ipv4Addr::LOCALHOST, port)).unwrap();
     let (mut log, end) = (Log::default(), Instant::now() + Duration::from_mins(1));
     let of_kernel = |log: &Log| log.received().iter().filter(|(_, stamp)| *stamp == Stamp::Kernel).count();
     // The kernel starts to stamp a moment after it is asked to.
