@@ -144,10 +144,10 @@ pub const HOUR_PEERS_MAX: usize = 512;
 
 // ---- traces and the path MTU --------------------------------------------------------------------
 
-/// Traces per agent and minute. Each has at most [`TRACE_PACKETS_MAX`] packets, so they are 5.4
+/// Traces per agent and minute. Each has at most [`TRACE_PACKETS_MAX`] packets, so they are 5.3
 /// packets/s on average. An operator sees three traces of a verdict, so more would tell nothing.
 pub const TRACES_PER_MINUTE: u64 = 2;
-/// Traces per mesh and minute, if all agents have some: 3,200 packets/s, spread over all paths.
+/// Traces per mesh and minute, if all agents lose packets: 3,200 packets/s, spread over all paths.
 pub const TRACES_PER_MESH_MINUTE: u64 = 1_200;
 /// Packets of one trace: 30 for each of five hops, which show where a fifth is lost. 16 bytes each,
 /// once per agent.

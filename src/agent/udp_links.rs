@@ -27,8 +27,8 @@ impl ProbeLoop {
         }
     }
 
-    /// Publishes what the reflector has refused and what is known of paths. Flows that seem to lose
-    /// are probed more often, and traced.
+    /// Publishes what the reflector has refused and what is known of paths. Flows that may lose are
+    /// probed more often, and the path of one that loses is traced.
     pub(super) fn serve_udp(&mut self, now: Nanos) {
         let statistics = &self.view.statistics;
         let Some(udp) = &mut self.probers.udp else { return };
@@ -48,19 +48,27 @@ impl ProbeLoop {
             {
                 extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
             }
-            links.probed += u32::from(link.flows().are_probed());
-            let Some((flow, percent)) = link.flows().worth_a_trace() else { continue };
+            // A slot keeps the figures of a peer that has left.
+            if udp.address(slot).is_none() || !link.flows().are_probed() {
+                continue;
+            }
+            links.probed += 1;
+            let Some((flow, percent)) = link.flows().worth_a_trace().filter(|_| loses(statistics, slot, now)) else {
+                continue;
+            };
             links.losing += 1;
             let way = link.flow_ways()[usize::from(flow)];
             // The path there says nothing of losses on the way back.
             if way != FlowWay::Back && explorer.tracer.may_trace(slot, now) {
                 let is_outbound = way == FlowWay::Out || is_deaf(statistics, slot, link.heard());
-                let rank = (is_outbound, explorer.tracer.is_waiting(slot), percent);
-                worst = worst.max(Some((rank, slot, flow)));
+                // Each link has its turn.
+                let age = explorer.tracer.last(slot).map_or(Nanos(u64::MAX), |trace| now.since(trace.at));
+                let rank = (is_outbound, explorer.tracer.is_waiting(slot), age, percent);
+                worst = worst.max(Some((rank, slot, flow, link.hops().unwrap_or_default())));
             }
         }
-        if let Some(((is_outbound, ..), slot, flow)) = worst.filter(|_| links.are_few_losing()) {
-            explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { is_outbound }, now);
+        if let Some(((is_outbound, ..), slot, flow, hops)) = worst.filter(|_| links.are_few_losing()) {
+            explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { is_outbound, hops }, now);
         }
         self.view.traces.replace(explorer.tracer.kept().iter().filter_map(|trace| {
             let address = udp.address(trace.slot)?;
@@ -86,6 +94,12 @@ impl Links {
     const fn are_few_losing(&self) -> bool {
         self.losing < 2 || self.losing * 2 <= self.probed
     }
+}
+
+/// Whether a link has lost something in the recent window. The counts of its flows reach further
+/// back.
+fn loses(statistics: &Statistics, slot: SlotId, now: Nanos) -> bool {
+    statistics.of(Method::Udp).recent(slot, now).is_some_and(|recent| recent.lost > 0)
 }
 
 /// Whether nothing reaches the peer of a slot, though its requests reach us: at least half as many

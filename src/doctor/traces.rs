@@ -146,7 +146,7 @@ mod tests {
     use crate::sys::terminal::Terminal;
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
-    const DIES: &str = "loses behind 10.0.3.1; the next hop is 10.0.4.1";
+    const DIES: &str = "dies after 10.0.3.1";
 
     /// Four nodes, each of which loses to `b`, or by UDP to `b` alone, and says this of its path.
     fn examined(

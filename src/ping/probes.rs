@@ -137,7 +137,8 @@ impl Probes {
         match self {
             Self::Icmp(prober) => pacer.wait(prober, latest).await,
             Self::Udp(probes) => {
-                let latest = probes.explorer.next_due().map_or(latest, |due| due.min(latest));
+                let next = probes.explorer.next_due().or_else(|| probes.waits_to_trace().then(|| MonotonicClock.now()));
+                let latest = next.map_or(latest, |due| due.min(latest));
                 pacer.wait_udp(&mut probes.prober, latest).await
             }
         }
@@ -145,16 +146,20 @@ impl Probes {
 }
 
 impl UdpProbes {
+    /// Whether the next trace can begin.
+    fn waits_to_trace(&self) -> bool {
+        self.explorer.tracer.is_idle() && !self.untraced.is_empty()
+    }
+
     fn turn(&mut self, results: &mut Results) -> bool {
         let as_of = self.prober.clock().now();
         let drained = self.prober.turn_with(results, &mut self.explorer);
         let losing = results.losing.drain(..);
         self.untraced.extend(losing.filter(|flow| self.traces && flow.1 != Flow(0)));
-        let tracer = &mut self.explorer.tracer;
-        if tracer.is_idle()
+        if self.waits_to_trace()
             && let Some((slot, flow)) = self.untraced.pop_front()
         {
-            tracer.want(slot, flow, Reason::Requested, as_of);
+            self.explorer.tracer.want(slot, flow, Reason::Requested, as_of);
         }
         if drained {
             let addresses = &self.addresses;

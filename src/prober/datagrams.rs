@@ -70,7 +70,8 @@ pub fn turn<C: Clock>(
         }
     }
     if protocol.send_further(common, sink) {
-        read = None;
+        let as_of = common.clock.now();
+        read = Some((as_of, protocol.receive(common, sink, guest)));
     }
     common.report_skipped(sink);
     let (as_of, drained) = read.unwrap_or_else(|| (start, protocol.receive(common, sink, guest)));

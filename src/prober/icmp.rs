@@ -70,7 +70,7 @@ impl<W: Wire> Protocol for Icmp<W> {
         drained
     }
 
-    fn wait(&mut self, next: Option<Nanos>) {
+    fn before_wait(&mut self, next: Option<Nanos>) {
         self.reading.next_turn(next);
     }
 }

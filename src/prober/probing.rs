@@ -1,6 +1,6 @@
-//! The prober: what the probes of all protocols have in common. It keeps the list of peers, says
-//! which of them is due, and decides the outcome of each probe. A [`Protocol`] sends the probes and
-//! reads what comes back.
+//! The prober: what the probes of all protocols have in common. It keeps the list of peers, and has
+//! the schedule and the engine, by which a [`Protocol`] sends what is due, reads what comes back,
+//! and decides what is lost.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ const ROOM: usize = 32;
 pub struct Settings {
     /// Time between two probes to one peer.
     pub interval: Nanos,
-    /// A probe that is unanswered for longer is lost.
+    /// A probe whose round trip takes longer is lost. A handshake has at most a second.
     pub timeout: Nanos,
     /// Name of our node, which decides the phase. If it is empty, there is no mesh to stay apart
     /// from, and the first turn is at once.
@@ -34,7 +34,8 @@ pub struct Settings {
     pub new_peer_silence: Nanos,
     /// Longest time that what has arrived may wait to be read. If turns are at least as frequent,
     /// averaged over the interval, packets do not wake the thread. The next turn reads them, and
-    /// their times are the kernel's.
+    /// their times are the kernel's. A handshake that is due waits as long for the turn of another
+    /// protocol.
     pub replies_wait: Nanos,
 }
 
@@ -48,8 +49,6 @@ pub struct Common<C> {
     pub(super) finishing: bool,
     /// Number of slots that have room.
     room: usize,
-    /// When the prober was made.
-    started: Nanos,
     /// When the last turn began.
     turned: Nanos,
 }
@@ -59,7 +58,7 @@ impl<C: Clock> Common<C> {
     pub fn new(clock: C, engine: Engine, interval: Nanos, node: &str) -> Self {
         let now = clock.now();
         let schedule = Schedule::new(interval, node, now);
-        Self { clock, engine, schedule, finishing: false, room: 0, started: now, turned: now }
+        Self { clock, engine, schedule, finishing: false, room: 0, turned: now }
     }
 
     /// Begins a turn. Returns the time, and that since the last one.
@@ -118,7 +117,7 @@ pub trait Protocol {
     }
     /// Called after a change of the list, with the holder of its slot before and now.
     fn changed(&mut self, _change: Change, _before: Peer, _now: Peer) {}
-    /// Called before a slot leaves the schedule.
+    /// Called before a slot leaves the schedule, if it is in it.
     fn pausing(&mut self, _slot: SlotId, _schedule: &Schedule) {}
     /// Called when no further probes are sent.
     fn finish(&mut self) {}
@@ -132,7 +131,7 @@ pub trait Protocol {
         if common.finishing { None } else { common.schedule.next_due() }
     }
     /// Called before each wait, with the time of the next turn.
-    fn wait(&mut self, _next: Option<Nanos>) {}
+    fn before_wait(&mut self, _next: Option<Nanos>) {}
 }
 
 /// Probes all peers by one protocol, and decides the outcomes by a clock.
@@ -143,12 +142,6 @@ pub struct Prober<P, C> {
 }
 
 impl<P: Protocol, C: Clock> Prober<P, C> {
-    /// Returns when the prober was made. Its turns, and those of another prober with the same
-    /// start, interval and node, fall together.
-    pub const fn started(&self) -> Nanos {
-        self.common.started
-    }
-
     /// Returns the clock of the prober.
     pub const fn clock(&self) -> &C {
         &self.common.clock
@@ -245,9 +238,10 @@ impl<P: Protocol, C: Clock> Prober<P, C> {
         self.common.engine.answered(address);
     }
 
-    /// Sends, reads and decides, without waiting. It is called when a socket is readable and at
-    /// [`Prober::next_turn`]; a listener also needs it once a second. Returns whether everything
-    /// that has arrived was read; if not, it must be called again at once.
+    /// Sends, reads and decides, without waiting. It is called when a socket is readable, at
+    /// [`Prober::next_turn`] and at the turns of other probers; a listener also needs it once a
+    /// second. Returns whether everything that has arrived was read; if not, it must be called
+    /// again at once.
     pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
         self.protocol.turn(&mut self.common, sink)
     }
@@ -259,7 +253,7 @@ impl<P: Protocol, C: Clock> Prober<P, C> {
         let engine = &mut self.common.engine;
         let expiry = engine.next_expiry().map(|at| at.plus(LOSS_SLACK));
         let next = [due, expiry, engine.next_doubt()].into_iter().flatten().min();
-        self.protocol.wait(next);
+        self.protocol.before_wait(next);
         next
     }
 }

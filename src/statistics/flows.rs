@@ -41,8 +41,8 @@ const CALM_PROBES: f64 = 3.0;
 /// Evidence of a flow needs so many probes. So it had extra ones: two short outages of all links
 /// lose both probes of a flow in turn on some links, and extra ones show that it is well.
 const TESTED_PROBES: u32 = 8;
-/// A link that loses so many probes, and this share of them, is worth a trace: so much is enough
-/// for a verdict over it, and a trace shows a loss of 13 % and more.
+/// A link that loses so many probes, and this share of them, is worth a trace. That is as much as a
+/// verdict over it needs, and a trace shows a loss of 13 % and more.
 const TRACED_LOST: u32 = 5;
 const TRACED_PERCENT: u8 = 20;
 

@@ -121,7 +121,7 @@ fn a_link_shows_its_path_its_losing_flows_and_its_trace_whatever_the_map_shows()
         "mtu_hole": {"passes_bytes": 1_300, "direction": "out", "said": "silent"},
         "flows": {"probed": 16, "losing_count": 2, "losing": [losing(40_312, "out"), losing(40_313, "unknown")]},
         "trace": {"source_port": 40_312, "at_unix_seconds": 1_800_000_000, "reached": false,
-            "says": "loses behind 10.0.3.1; the next hop is 10.0.4.1", "hops": ["10.0.1.1", "*", "10.0.3.1"],
+            "says": "dies after 10.0.3.1", "hops": ["10.0.1.1", "*", "10.0.3.1"],
             "sent": [10, 10, 10], "answered": [10, 0, 9]}});
     let agent = with_path(&udp, &json!({"syn_retransmissions": 12}));
     let browser = opened(&agent, false);
@@ -135,7 +135,7 @@ fn a_link_shows_its_path_its_losing_flows_and_its_trace_whatever_the_map_shows()
          packets up to 1,300 bytes pass; larger ones are lost, outbound (in silence); \
          2 of 16 flows lose; source port 40312: 5 of 8 lost, outbound; source port 40313: 5 of 8 lost",
         &format!(
-            "loses behind 10.0.3.1; the next hop is 10.0.4.1 (trace of source port 40312, {age}): 10.0.1.1 → * (0 of 10) → 10.0.3.1 (9 of 10)"
+            "dies after 10.0.3.1 (trace of source port 40312, {age}): 10.0.1.1 → * (0 of 10) → 10.0.3.1 (9 of 10)"
         ),
         "pod network, TCP, IPv4: 12 SYNs sent again",
     ] {

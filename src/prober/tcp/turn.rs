@@ -163,7 +163,7 @@ impl<W: Wire> Protocol for Tcp<W> {
         drained
     }
 
-    /// A handshake that is done in the meantime can wait until then.
+    /// A handshake that is done before that is found by the next turn.
     fn next_due<C: Clock>(&self, common: &Common<C>) -> Option<Nanos> {
         if common.finishing {
             return (!self.connections.is_empty()).then(|| common.turned().plus(FINISH_PAUSE));

@@ -110,13 +110,13 @@ fn refusal(error: &QueuedError) -> Option<Refusal> {
         (_, false, 3, code) => Some(Refusal::Unreachable(match code {
             2 | 3 => Unreachable::Port,
             1 | 7 | 8 | 12 => Unreachable::Host,
-            9 | 10 | 13 => Unreachable::Prohibited,
+            9 | 10 | 13..=15 => Unreachable::Prohibited,
             _ => Unreachable::Network,
         })),
         (_, true, 1, code) => Some(Refusal::Unreachable(match code {
             4 => Unreachable::Port,
             3 => Unreachable::Host,
-            1 | 5 => Unreachable::Prohibited,
+            1 | 5 | 6 => Unreachable::Prohibited,
             _ => Unreachable::Network,
         })),
         // The rest is about fragments and options, which no probe has.

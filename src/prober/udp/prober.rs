@@ -196,7 +196,7 @@ impl<W: UdpWire> Protocol for Udp<W> {
         self.turn_with(common, sink, &mut ())
     }
 
-    fn wait(&mut self, next: Option<Nanos>) {
+    fn before_wait(&mut self, next: Option<Nanos>) {
         self.reading.next_turn(next);
     }
 }

@@ -9,6 +9,8 @@ use crate::prober::udp::wire::Unreachable;
 /// Hops that lose nothing are before the loss if chance explains that in less than this share of
 /// cases. With 30 packets per hop, it must be a loss of 13 % or more.
 const CHANCE_MAX: f64 = 0.02;
+/// A hop that answers more than so many packets fewer than the destination may limit its errors.
+const LIMITED: u8 = 1;
 
 /// What a trace that is over has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,14 +31,14 @@ pub enum Finding {
     LosesBehind {
         /// The last hop that has answered all packets.
         hop: IpAddr,
-        /// The hop to which it sends them. `None` if that one is silent.
+        /// The hop to which it sends them. `None` if that one is silent, or answers rarely.
         next: Option<IpAddr>,
     },
     /// A hop, or the destination, says that it does not pass packets on or accept them.
     RefusedBy {
         /// The hop that says so.
         hop: IpAddr,
-        /// Why.
+        /// Why it refuses them.
         reason: Unreachable,
     },
 }
@@ -65,7 +67,7 @@ impl Finding {
             (End::Refused(reason), Some(hop)) => Self::RefusedBy { hop, reason },
             // That routers behind this hop are silent, too, is no proof: their errors may take the
             // path back that loses the answers.
-            _ if trace.is_outbound() => Self::DiesAfter { last },
+            _ if trace.is_outbound() && trace.hop(1).sent > 0 => Self::DiesAfter { last },
             _ => Self::SilentBehind { last },
         }
     }
@@ -74,7 +76,8 @@ impl Finding {
 /// Returns the hop of a complete path behind which packets are lost, if it is certain enough: the
 /// last one that has answered all packets. All hops behind it have lost some, and the destination,
 /// which limits nothing, so many that it is no chance that this hop lost none. So a router that
-/// limits its errors is never this hop.
+/// limits its errors is never this hop. If the next one does, it is not named either: packets may
+/// be lost behind it.
 ///
 /// If answers may be lost on the way back, the path of these packets says nothing.
 fn loses_behind(trace: &Trace) -> Option<Finding> {
@@ -83,5 +86,7 @@ fn loses_behind(trace: &Trace) -> Option<Finding> {
     let passed = f64::from(destination.answered) / f64::from(destination.sent.max(1));
     let is_chance = passed.powi(routers[at].sent.into()) >= CHANCE_MAX;
     let hop = routers[at].address.filter(|_| !is_chance)?;
-    Some(Finding::LosesBehind { hop, next: trace.hops()[at + 1].address })
+    let next = trace.hops()[at + 1];
+    let is_limited = next.answered + LIMITED < destination.answered;
+    Some(Finding::LosesBehind { hop, next: next.address.filter(|_| !is_limited) })
 }

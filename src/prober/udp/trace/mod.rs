@@ -2,7 +2,7 @@
 //! port to the peer's reflector, and the ICMP errors that the kernel puts on the error queue.
 //!
 //! ```text
-//! want ─► run (one trace at a time) ─► path ─► last
+//! want ─► run (one trace at a time) ─► path ─► finding
 //! ```
 //!
 //! No packet is sent here, and no clock is read: [`Tracer::due`] says what to send, and the prober
@@ -13,8 +13,8 @@
 //! most of them: then the cause is near, and all traces would tell the same. It traces one path at
 //! a time, a link once in ten minutes, and begins [`crate::limits::TRACES_PER_MINUTE`] at most,
 //! fewer in a mesh of more than 600. A trace has at most [`crate::limits::TRACE_PACKETS_MAX`]
-//! packets of 100 bytes and ends within 30 s. A router gets at most 30 packets of it that it must
-//! answer.
+//! packets of 100 bytes and ends after some 30 s. A router gets at most 30 packets of it that it
+//! must answer, unless it is in a loop or refuses them.
 //!
 //! # Traps
 //! - Packets of one trace must take one path, so the source port is that of the flow. Neither TTL

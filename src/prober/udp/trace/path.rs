@@ -51,6 +51,9 @@ pub enum Reason {
     Losing {
         /// Whether packets are known to be lost on the way to the destination.
         is_outbound: bool,
+        /// Number of hops that answers have come; 0 if it is not known. The path there may have as
+        /// many.
+        hops: u8,
     },
 }
 
@@ -99,7 +102,7 @@ impl Trace {
 
     /// Returns whether it was traced because packets are lost on the way to the destination.
     pub fn is_outbound(&self) -> bool {
-        self.reason == Reason::Losing { is_outbound: true }
+        matches!(self.reason, Reason::Losing { is_outbound: true, .. })
     }
 
     /// Returns whether the destination has answered.
@@ -128,28 +131,30 @@ impl Trace {
 
     /// Records the answer to a packet. `end` is what it says about the end of the path.
     pub(super) fn record(&mut self, ttl: u8, address: IpAddr, rtt: Nanos, end: End) {
-        // Behind the end there is no path, unless the destination answers after all.
-        let is_over = match self.end {
-            End::Silent => false,
-            End::Reached => true,
-            End::Refused(_) => end != End::Reached,
+        // Behind the end there is no path, unless something answers from there after all.
+        let is_behind = match (self.end, end) {
+            (End::Reached, _) => ttl > self.len,
+            (End::Refused(_), End::Refused(_)) => ttl >= self.len,
+            _ => false,
         };
-        if ttl > self.len && is_over {
+        if is_behind && !(self.end == end && ttl == self.len) {
             return;
         }
         let Some(hop) = self.hops.get_mut(usize::from(ttl).wrapping_sub(1)) else { return };
-        // A router and the destination may both have answered packets of one TTL, if the path has
-        // changed during the trace. The destination counts.
-        if end == End::Reached && self.end != End::Reached {
+        // A router and the end may both have answered packets of one TTL, if the path has changed
+        // during the trace. The end counts.
+        if end != End::Silent && end != self.end {
             *hop = Hop { sent: hop.sent, ..Hop::NONE };
         }
         hop.record(address, rtt);
-        match end {
+        (self.end, self.len) = match (self.end, end) {
             // Only the end of the path is nearer than what has answered before.
-            End::Reached | End::Refused(_) if self.end != End::Reached || end == End::Reached => {
-                (self.end, self.len) = (end, ttl);
-            }
-            _ => self.len = self.len.max(ttl),
-        }
+            (_, End::Reached) => (end, ttl),
+            (End::Reached, _) => (self.end, self.len.max(ttl)),
+            (_, End::Refused(_)) => (end, ttl),
+            // What was refused before passes now.
+            (End::Refused(_), End::Silent) if ttl >= self.len => (end, ttl),
+            (_, End::Silent) => (self.end, self.len.max(ttl)),
+        };
     }
 }

@@ -25,7 +25,8 @@ const PASS_LATER: Nanos = Nanos::from_millis(1_000);
 const ANSWER: Nanos = Nanos::from_millis(1_500);
 /// TTLs that are tried behind the last one that has answered.
 const GAP: u8 = 5;
-/// Packets to a TTL behind the last one that has answered.
+/// Packets to a TTL behind the last one that has answered, and behind the number of hops that the
+/// path should have.
 const SILENT_TRIES: u8 = 3;
 /// Passes over a path that loses all packets, or in a direction that is not known.
 const PASSES_LOSING: u8 = 10;
@@ -78,7 +79,7 @@ impl Run {
     /// Returns the number of passes, as far as the path is known.
     fn passes(&self) -> u8 {
         match self.trace.reason {
-            Reason::Losing { is_outbound: true } if self.trace.reached() => PASSES_COUNTED,
+            Reason::Losing { is_outbound: true, .. } if self.trace.reached() => PASSES_COUNTED,
             Reason::Losing { .. } => PASSES_LOSING,
             Reason::Requested => PASSES_REQUESTED,
         }
@@ -89,17 +90,25 @@ impl Run {
         self.pass_at.plus(if self.pass < PASSES_LOSING { PASS } else { PASS_LATER })
     }
 
+    /// Returns the number of hops that the path should have; 0 if it is not known.
+    const fn expected(&self) -> u8 {
+        match self.trace.reason {
+            Reason::Losing { hops, .. } => hops,
+            Reason::Requested => 0,
+        }
+    }
+
     /// Returns the highest TTL that is worth a packet.
     fn ceiling(&self) -> u8 {
         let last = u8::try_from(self.trace.hops().len()).unwrap_or(TTL_MAX);
-        if self.trace.end == End::Silent { last.saturating_add(GAP).min(TTL_MAX) } else { last }
+        if self.trace.end == End::Silent { last.saturating_add(GAP).max(self.expected()).min(TTL_MAX) } else { last }
     }
 
     /// Returns the next TTL of this pass.
     fn candidate(&self) -> Option<u8> {
         let is_wanted = |ttl: &u8| {
             let hop = self.trace.hop(*ttl);
-            let is_behind = usize::from(*ttl) > self.trace.hops().len();
+            let is_behind = usize::from(*ttl) > self.trace.hops().len().max(self.expected().into());
             hop.sent < self.pass && (!is_behind || hop.sent < SILENT_TRIES)
         };
         let room = usize::from(self.sent) < TRACE_PACKETS_MAX;

@@ -192,7 +192,7 @@ impl Tracer {
         self.want.take_if(|want| want.reason != Reason::Requested && want.until < now);
         let is_due = |want: &mut Want| match want.reason {
             Reason::Requested => true,
-            Reason::Losing { is_outbound } => {
+            Reason::Losing { is_outbound, .. } => {
                 self.free_at <= now && (is_outbound || now.since(want.since) >= DIRECTION_WAIT)
             }
         };
