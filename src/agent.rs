@@ -55,8 +55,8 @@ const SETTLE: Nanos = Nanos::from_millis(3_000);
 /// The interval of later settling, for code that runs rarely, such as a TLS handshake.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 
-/// After so long without a turn, the agent has not served the probes of others: their losses to it
-/// say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
+/// After this long without a turn, the agent has not served the probes of others: their losses to
+/// it say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
 const LISTENING_GAP: Nanos = Nanos::from_millis(2_000);
 
 /// The reason why the agent stopped.

@@ -37,7 +37,7 @@ struct State {
     /// The questions that are open, and the number of all questions.
     under_way: usize,
     most: usize,
-    /// No question is answered before so many are open at once.
+    /// No question is answered before this many are open at once.
     awaited: usize,
 }
 

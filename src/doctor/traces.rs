@@ -124,7 +124,7 @@ impl Traces {
     }
 }
 
-/// A trace that was made so long before a verdict began may still be of its fault: the clocks of
+/// A trace that was made this long before a verdict began may still be of its fault: the clocks of
 /// two nodes differ, and losses come before what is known to be a fault.
 const BEFORE_SECONDS: u64 = 60;
 

@@ -219,7 +219,7 @@ unsafe extern "C" fn allocate(memory: *mut c_void, items: c_uint, size: c_uint) 
     piece.map_or(null_mut(), |at| memory.wrapping_byte_add(offset_of!(Memory, arena) + at).cast())
 }
 
-/// Takes the next piece of an arena of which so many bytes are used. Returns its place, which is
+/// Takes the next piece of an arena of which this many bytes are used. Returns its place, which is
 /// aligned, or none if too little is left.
 fn next_piece(used: &mut usize, items: usize, size: usize) -> Option<usize> {
     let end = used.checked_add(items.checked_mul(size)?).filter(|end| *end <= ARENA_BYTES)?;

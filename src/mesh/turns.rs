@@ -34,7 +34,7 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// Makes turns for which so many readers may wait. More are refused.
+    /// Makes turns for which this many readers may wait. More are refused.
     pub fn new(waiters: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(1)), waiting: Semaphore::new(waiters), next: Arc::default() }
     }

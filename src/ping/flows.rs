@@ -23,7 +23,7 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// Makes empty counts for so many flows.
+    /// Makes empty counts for this many flows.
     pub fn new(flows: u8) -> Self {
         Self { counts: [Count::default(); FLOWS_MAX as usize], used: flows.min(FLOWS_MAX) }
     }

@@ -40,7 +40,7 @@ impl Outbox {
         Self { to, text: String::new(), written: 0 }
     }
 
-    /// Whether so much text waits that none may be added.
+    /// Whether this much text waits that none may be added.
     pub const fn is_full(&self) -> bool {
         self.text.len() - self.written > BYTES_MAX
     }

@@ -91,8 +91,8 @@ impl Destination {
         !flight.terminating && flight.generation == self.generation
     }
 
-    /// Returns whether there is an excuse for the next probe. One of so many probes uses it up, by
-    /// their sequence numbers.
+    /// Returns whether there is an excuse for the next probe. One of this many probes uses it up,
+    /// by their sequence numbers.
     pub const fn excuse_probe(&mut self, per_excuse: u16) -> bool {
         let is_excused = self.excuses > 0;
         if self.sequence.is_multiple_of(per_excuse) {
@@ -136,7 +136,7 @@ impl Destination {
         self.answered == self.sequence
     }
 
-    /// Notes that so many probes that `sent` has counted were withdrawn.
+    /// Notes that this many probes that `sent` has counted were withdrawn.
     pub const fn withdraw_sent(&mut self, probes: u16) {
         self.withdrawn = self.withdrawn.saturating_add(probes);
     }

@@ -44,7 +44,7 @@ impl State {
 /// Which peer held a slot when a probe was sent, and how often that peer had moved. One bit
 /// identifies the slot's holder; the other bits count moves.
 ///
-/// The number repeats after 16 moves or two holders. No probe is in flight for so long. Lists
+/// The number repeats after 16 moves or two holders. No probe is in flight for this long. Lists
 /// arrive at least 100 ms apart. A slot gets another peer only after its holder is forgotten, which
 /// is at the earliest a timeout and some slack after it left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +215,7 @@ impl Flights {
 
     /// Gives every flight its peer's new slot. A flight without a new slot becomes
     /// [`State::GivenUp`]. Returns how many of these the ring must remember, because they lie
-    /// behind the oldest probe in flight: so much more room it needs until that one has ended.
+    /// behind the oldest probe in flight: this much more room it needs until that one has ended.
     pub fn relabel(&mut self, now: impl Fn(Flight) -> Option<SlotId>) -> usize {
         let waiting = self.oldest_waiting();
         let mut given_up = 0;

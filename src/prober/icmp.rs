@@ -33,7 +33,7 @@ struct Batch {
 }
 
 impl<W: Wire> Icmp<W> {
-    /// Makes a prober without peers. A request has so many bytes of payload.
+    /// Makes a prober without peers. A request has this many bytes of payload.
     pub fn prober<C: Clock>(mut wire: W, clock: C, settings: &Settings, payload_bytes: usize) -> Prober<Self, C> {
         let codec = Codec::new(payload_bytes);
         wire.identify(codec.identifier());

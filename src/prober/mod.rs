@@ -107,7 +107,7 @@ pub enum Delivery<'a> {
 pub trait Wire {
     /// Sets the identifier of our requests; a raw socket may ignore all others.
     fn identify(&mut self, identifier: u16);
-    /// Makes room for the replies of so many peers, which may arrive at once.
+    /// Makes room for the replies of this many peers, which may arrive at once.
     fn make_room(&mut self, peers: usize);
     /// Sets whether turns are so frequent that packets between them need not wake the thread.
     fn attend(&mut self, turns_are_frequent: bool);
@@ -133,7 +133,7 @@ pub trait Sink {
     }
     /// Called when a probe was sent this much later than scheduled.
     fn send_lag(&mut self, lag: Nanos);
-    /// Called when so many probes were left out, because the agent was stopped for
+    /// Called when this many probes were left out, because the agent was stopped for
     /// longer than an interval.
     fn skipped(&mut self, probes: u64);
     /// Called with the time between the kernel's timestamp of a reply and our read.
@@ -145,11 +145,11 @@ pub trait Sink {
     /// of those that use the flows in turn, and has no event.
     fn flow(&mut self, _slot: SlotId, _flow: u8, _answered: bool, _extra: bool) {}
     /// Called when the count of the peer's reflector has shown the directions of losses that were
-    /// counted before: so many requests and so many answers were lost.
+    /// counted before: this many requests and this many answers were lost.
     fn ways(&mut self, _slot: SlotId, _lost_there: u32, _lost_back: u32) {}
     /// Called with the direction in which a flow has lost: a request (`there`) or an answer.
     fn flow_way(&mut self, _slot: SlotId, _flow: u8, _there: bool) {}
-    /// Called when the SYN of a handshake was sent so many times more.
+    /// Called when the SYN of a handshake was sent this many times more.
     fn syn_retransmissions(&mut self, _slot: SlotId, _count: u32) {}
     /// Called when a handshake that counts as lost was refused.
     fn refused(&mut self, _slot: SlotId) {}

@@ -107,9 +107,9 @@ pub trait Protocol {
     /// Whether the addresses on the nodes' own network are probed. No agent listens there.
     const PROBES_NODES: bool;
 
-    /// Makes room for so many slots.
+    /// Makes room for this many slots.
     fn reserve(&mut self, _slots: usize) {}
-    /// Moves what is kept of peers, with room for so many slots.
+    /// Moves what is kept of peers, with room for this many slots.
     fn compact(&mut self, _compaction: &Compaction, _slots: usize) {}
     /// Returns the resident memory of what is kept of peers, in bytes of whole pages.
     fn resident_bytes(&self) -> usize {
@@ -258,7 +258,7 @@ impl<P: Protocol, C: Clock> Prober<P, C> {
     }
 }
 
-/// Returns for how many slots there is room if there are so many.
+/// Returns for how many slots there is room if there are this many.
 fn room_for(slots: usize) -> usize {
     slots.next_multiple_of(ROOM).min(PEER_SLOTS_MAX)
 }

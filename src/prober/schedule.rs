@@ -222,7 +222,7 @@ impl Schedule {
     }
 }
 
-/// Returns the number of cells that so many peers use, if the wheel has that many.
+/// Returns the number of cells that this many peers use, if the wheel has that many.
 fn cells_wanted(peers: usize) -> usize {
     let few = peers.div_ceil(PEERS_PER_CELL_OF_FEW).next_power_of_two().clamp(CELLS_USED_MIN, CELLS_USED_BY_MANY);
     few.max(peers.div_ceil(PEERS_PER_CELL).next_power_of_two())

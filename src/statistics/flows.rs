@@ -30,19 +30,19 @@ const NATS_MIN: f64 = FLOW_NATS_MIN as f64;
 /// What each flow of the set must explain by itself. Chance puts another flow beside those that
 /// lose with a probability of about e^-3.
 const OWN_NATS_MIN: f64 = 3.0;
-/// A flow that explains so much by itself is looked at more closely.
+/// A flow that explains this much by itself is looked at more closely.
 const SUSPECT_NATS_MIN: f64 = 1.0;
-/// The loss rate of the other flows is taken as if one of so many further probes had been lost.
+/// The loss rate of the other flows is taken as if one of this many further probes had been lost.
 const PRIOR_PROBES: f64 = 10.0;
-/// Flows are compared by their loss rates as if so many further probes had been answered: one loss
-/// of two says less than ten of thirty.
+/// Flows are compared by their loss rates as if this many further probes had been answered: one
+/// loss of two says less than ten of thirty.
 const CALM_PROBES: f64 = 3.0;
 
-/// Evidence of a flow needs so many probes. So it had extra ones: two short outages of all links
+/// Evidence of a flow needs this many probes. So it had extra ones: two short outages of all links
 /// lose both probes of a flow in turn on some links, and extra ones show that it is well.
 const TESTED_PROBES: u32 = 8;
-/// A link that loses so many probes, and this share of them, is worth a trace. That is as much as a
-/// verdict over it needs, and a trace shows a loss of 13 % and more.
+/// A link that loses this many probes, and this share of them, is worth a trace. That is as much as
+/// a verdict over it needs, and a trace shows a loss of 13 % and more.
 const TRACED_LOST: u32 = 5;
 const TRACED_PERCENT: u8 = 20;
 

@@ -297,7 +297,7 @@ impl Hours {
 }
 
 /// Returns the index of the last minute of a run of losing minutes, given the newest first. A run
-/// continues over gaps of at most `gap` minutes. `None` if no run begins within so many minutes.
+/// continues over gaps of at most `gap` minutes. `None` if no run begins within this many minutes.
 fn begin_of_run(minutes: impl Iterator<Item = bool>, gap: u32) -> Option<usize> {
     let (mut begin, mut others) = (None, 0);
     for (back, is_losing) in minutes.enumerate() {

@@ -124,7 +124,7 @@ struct Numbers {
 
 /// A loss is known within this time, at timeouts of up to 5 s.
 const LOSS_KNOWN_AFTER: Nanos = Nanos::from_millis(6_000);
-/// A loss after so long without one is another loss, as judges say of verdicts.
+/// A loss after this long without one is another loss, as judges say of verdicts.
 const APART: Nanos = Nanos::from_millis(90_000);
 /// Answers in a row that it needs at long intervals.
 const APART_MIN: u64 = 2;

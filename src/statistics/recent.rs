@@ -15,7 +15,7 @@ use super::scale::{BINS_MAX, Scale};
 use super::turns::Turns;
 use crate::prober::Event;
 
-/// So many losses in a row are an outage.
+/// This many losses in a row are an outage.
 const OUTAGE_PROBES: u8 = 4;
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct Half {
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     /// Number of the window that the newer half belongs to, modulo 2^16. A peer on the list is
-    /// never silent for so many windows.
+    /// never silent for this many windows.
     numbers: Turns<AtomicU16>,
     halves: [Half; 2],
     /// Number of probes that were last lost in a row, and of those that were answered since.

@@ -89,7 +89,7 @@ impl Scale {
         Self::new(self.bounds.clone(), schema, self.longest)
     }
 
-    /// Returns the finest schema at which so many links have at most `LINK_BINS_MAX` buckets per
+    /// Returns the finest schema at which this many links have at most `LINK_BINS_MAX` buckets per
     /// octave. Returns 0, the coarsest, if none fits or if the number of links is unknown.
     pub fn schema_of(links: Option<usize>) -> u8 {
         let fits = |schema: &u8| links.is_some_and(|links| links << *schema <= LINK_BINS_MAX);

@@ -62,7 +62,7 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Makes the counters of so many slots and methods.
+    /// Makes the counters of this many slots and methods.
     pub(super) fn new(slots: usize, methods: usize) -> Self {
         Self { methods, hot: Table::new(slots * methods), rare: Table::new(slots * methods) }
     }
@@ -390,8 +390,8 @@ mod tests {
         }
     }
 
-    /// Reads and resets tables of the real sizes. There are so many of them that the memory of the
-    /// test harness is small in comparison.
+    /// Reads and resets tables of the real sizes. There are this many of them that the memory of
+    /// the test harness is small in comparison.
     fn rare_numbers() {
         const TABLES: usize = 16;
         let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();

@@ -216,7 +216,7 @@ fn a_mesh_that_has_lost_a_part_is_never_well() {
 }
 
 /// An agent that passes on the reports of the nodes that it is asked for, each of which names the
-/// next two of so many.
+/// next two of this many.
 struct Ring(usize);
 
 impl Ring {

@@ -11,7 +11,7 @@ use crate::common::until::until;
 use crate::doctor::{MESH, NODES, into_n4, mesh, none, serve, serve_at, through_one};
 use crate::fleet::{Run, closed_url};
 
-/// What an agent answers for so many judges.
+/// What an agent answers for this many judges.
 fn answer(judges: usize, verdicts: &Value) -> Value {
     let judge = |n: &usize| json!({"node": format!("j{n}"), "age_seconds": *n as f64 + 0.5});
     let judges: Vec<Value> = [1, 2, 3][..judges].iter().map(judge).collect();

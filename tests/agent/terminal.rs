@@ -17,7 +17,7 @@ use crate::doctor::{NODES, into_n4, mesh, none, serve};
 use crate::fleet::{agent, closed_url, url};
 use crate::shim::PLAIN;
 
-/// Runs a command on a terminal of so many columns, and returns what the terminal is sent.
+/// Runs a command on a terminal of this many columns, and returns what the terminal is sent.
 fn shown(arguments: &[&str], variables: &[(&str, &str)], columns: u16) -> String {
     let ours: OwnedFd =
         openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pseudoterminal");

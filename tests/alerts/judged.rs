@@ -50,7 +50,7 @@ impl<'a> Judged<'a> {
         judged
     }
 
-    /// Waits until a query has so many samples.
+    /// Waits until a query has this many samples.
     fn waits_for(&self, what: &str, count: usize, query: &str) {
         until_within(PATIENCE, what, || {
             let samples = self.prometheus.query(query);
@@ -103,7 +103,7 @@ impl<'a> Judged<'a> {
         self.stays_calm_but_for(0);
     }
 
-    /// Does the same if so many alerts have fired before.
+    /// Does the same if this many alerts have fired before.
     fn stays_calm_but_for(&self, alerts: usize) {
         // Each judgement sets the age to zero.
         let rounds = "resets(kube_canary_judgement_age_seconds[1h]) and kube_canary_judgement_age_seconds";
@@ -139,7 +139,7 @@ fn a_loss_of_the_whole_mesh_is_one_alert_and_names_no_node() {
     judged.is_the_only_alert(["mesh", "*", "critical"]);
 }
 
-/// Drops one of so many requests from each of these nodes to another, in its order.
+/// Drops one of this many requests from each of these nodes to another, in its order.
 fn one_of<'a>(mesh: &'a Mesh, to: &str, from: &[&str], every: u32) -> Faults<'a> {
     let from = from.iter().filter(|from| **from != to).map(|from| mesh.node(from).ipv4());
     let rules = from.map(|from| format!("ip saddr {from} icmp type echo-request numgen inc mod {every} == 0 drop"));

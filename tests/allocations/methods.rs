@@ -68,8 +68,8 @@ impl Agent {
         (0..u32::from(PEERS)).filter_map(|slot| Some(of.slot(SlotId(slot))?.read().received)).sum()
     }
 
-    /// Runs until there are so many answers by UDP and by TCP in all, for at most a minute. Returns
-    /// whether there are.
+    /// Runs until there are this many answers by UDP and by TCP in all, for at most a minute.
+    /// Returns whether there are.
     async fn live(&mut self, by_udp: u64, by_tcp: u64) -> bool {
         let end = MonotonicClock.now().plus(Nanos::from_millis(60_000));
         let mut now = MonotonicClock.now();

@@ -16,7 +16,7 @@ use crate::wait::until;
 /// others do not find.
 const OF_AGENTS: [&str; 2] = ["agent_starved", "agent_unreachable"];
 
-/// Times of one verdict may differ so much between answers: judges give them in whole seconds, as
+/// Times of one verdict may differ this much between answers: judges give them in whole seconds, as
 /// ages, and each reader adds them to its own clock.
 const ROUNDED_SECONDS: u64 = 5;
 

@@ -396,7 +396,7 @@ impl Test {
         until("a scrape of every agent", || self.links(pods))
     }
 
-    /// Whether so many probes went over every link since `start`, and a handshake for every ten.
+    /// Whether this many probes went over every link since `start`, and a handshake for every ten.
     fn sent_since(&self, start: &Links, pods: &BTreeMap<String, Pod>, probes: f64) -> Result<(), String> {
         let grown = growth(start, &self.links(pods)?, |_| true).unwrap();
         if grown.iter().all(|(way, link)| link.sent >= way.probes_in(probes)) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The pause between two polls: short against the one-second probe interval, long against the cost
 /// of a scrape through the API server.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The limit of every wait. Without a fault, no wait takes so long, so the limit costs nothing.
+/// The limit of every wait. Without a fault, no wait takes this long, so the limit costs nothing.
 const LIMIT: Duration = Duration::from_mins(10);
 
 /// Polls until `poll` succeeds, and returns its result.

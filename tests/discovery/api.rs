@@ -347,7 +347,7 @@ impl Api {
         self.questions.send(address.parse().unwrap()).await.unwrap();
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until this many connections are open.
     pub async fn connections(&self, count: usize) {
         let mut open = self.connections.subscribe();
         soon("connections to open or close", open.wait_for(|open| *open == count)).await.unwrap();

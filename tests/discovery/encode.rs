@@ -164,7 +164,7 @@ pub fn slice_list(version: &str, slices: &[Slice]) -> Vec<u8> {
     envelope("discovery.k8s.io/v1", "EndpointSliceList", &list(version, slices.iter().map(Slice::message)))
 }
 
-/// The same with so many bytes of unknown fields in it.
+/// The same with this many bytes of unknown fields in it.
 pub fn padded_slice_list(version: &str, slices: &[Slice], padding: usize) -> Vec<u8> {
     const PIECE: usize = 1 << 20;
     let mut message = list(version, slices.iter().map(Slice::message));

@@ -127,9 +127,9 @@ impl Ledger {
     }
 }
 
-/// Whether an agent has read the list of so many nodes, which was `written` so long ago. Members
-/// that are no longer listed stay members for `--forget-after`. The age of the list shows that
-/// it was read again.
+/// Whether an agent has read the list of this many nodes, which was `written` this long ago.
+/// Members that are no longer listed stay members for `--forget-after`. The age of the list shows
+/// that it was read again.
 fn has_heard(scrape: &Scrape, nodes: usize, written: Duration) -> bool {
     let value = |name: &str| scrape.samples.get(&format!("kube_canary_{name}{{}}"));
     match (value("mesh_members"), value("peer_list_age_seconds")) {

@@ -61,13 +61,13 @@ struct Other {
 pub struct Claims {
     /// Its answer to `/api/v1/judge`.
     pub judge: Option<Answer>,
-    /// It answers that no more after so many such questions to all of them.
+    /// It answers that no more after this many such questions to all of them.
     pub silent_after: Option<usize>,
     /// Its answer to `/api/v1/judge/verdicts`.
     pub document: Option<Answer>,
     /// Its answer to `/api/v1/judge/nodes`.
     pub nodes: Option<Answer>,
-    /// It is gone after so many requests for verdicts to all of them.
+    /// It is gone after this many requests for verdicts to all of them.
     pub ends_after: Option<usize>,
 }
 

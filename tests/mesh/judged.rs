@@ -19,7 +19,7 @@ fn name(node: u8) -> String {
     format!("n{node}")
 }
 
-/// A compact report of `node` about these peers, of which each has lost so many of 60 probes.
+/// A compact report of `node` about these peers, of which each has lost this many of 60 probes.
 fn compact(node: &str, peers: &[(&str, u32)]) -> Vec<u8> {
     let source = Source { node: node.into(), zone: "z".into(), ..Source::default() };
     let mut writer = Writer::new(&source, name_in_reports(node), clock::realtime().as_secs());

@@ -69,7 +69,7 @@ fn claiming(claims: [Claims; 3], times: JudgeTimes) -> Mesh {
     Mesh::judging(others.collect(), times)
 }
 
-/// A verdict of a judge that began and ended so many seconds ago.
+/// A verdict of a judge that began and ended this many seconds ago.
 fn verdict(kind: &str, subject: &str, (since, ended): (u64, Option<u64>)) -> Value {
     let now = clock::realtime().as_secs();
     let mut verdict = json!({"kind": kind, "subject": subject, "direction": "both", "network": "pod",

@@ -108,7 +108,7 @@ fn ping(near: &Node, to: &str) -> Vec<Value> {
     command.stdout(File::create(&output).expect("our directory is writable"));
     Socket::Ping.permit(&near.namespace, &mut command);
     let mut process = Process::start(&mut command, directory);
-    // It takes 15 s, and so much longer on a busy machine.
+    // It takes 15 s, and this much longer on a busy machine.
     while !process.has_ended() {
         thread::sleep(Duration::from_millis(50));
     }

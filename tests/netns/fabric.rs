@@ -85,7 +85,7 @@ impl Leaf {
 }
 
 impl Fabric {
-    /// Makes the fabric with so many cables between the two routers, at most 100.
+    /// Makes the fabric with this many cables between the two routers, at most 100.
     pub fn new(cables: usize) -> Self {
         let mesh = Mesh::of(&NAMES);
         let left = Leaf::new(&mesh, "left", "02:00:00:00:01:01", "198.18.0.254");

@@ -43,7 +43,8 @@ fn a_link_that_is_down_at_the_source_is_a_send_error_and_no_loss() {
 
     mesh.node("a").namespace.ip("link set eth0 down\n");
     for peer in ["b", "c"] {
-        // A probe in flight at the cut may be lost. It is decided once so many further probes are.
+        // A probe in flight at the cut may be lost. It is decided once this many further probes
+        // are.
         let before = agents[0].wait_for(peer, "icmp", "errors", |link| link.send_errors >= SETTLED);
         let after = agents[0]
             .wait_for(peer, "icmp", "further errors", |link| link.since(before).send_errors >= SETTLED)

@@ -5,7 +5,7 @@ use crate::common::until::until_so;
 use crate::faults::Faults;
 use crate::mesh::{Agent, Mesh, SETTLED, Socket, all_clean, pairs};
 
-/// One echo request of so many of a source is dropped. Requests are counted, not random, so that
+/// One echo request of this many of a source is dropped. Requests are counted, not random, so that
 /// all runs are equal.
 const DROPPED_EVERY: f64 = 5.0;
 /// Probes per link under loss.

@@ -42,7 +42,7 @@ fn hole(link: &Value) -> Option<(u64, &str, &str)> {
     Some((count(hole, "passes_bytes"), text("direction"), text("said")))
 }
 
-/// Returns the reports once every link has sent so many probes by ICMP: one per second. By UDP it
+/// Returns the reports once every link has sent this many probes by ICMP: one per second. By UDP it
 /// sends more of them while flows seem to lose.
 fn after(agents: &[Agent<'_>], probes: u64, mut look: impl FnMut(&[Value])) -> Vec<Value> {
     let limit = LONG + Duration::from_secs(2 * probes);

@@ -12,7 +12,7 @@ use crate::pinging::Printed;
 
 /// The rounding error in nanoseconds: both sides convert clocks, to the tenth of a microsecond.
 const ROUNDING: u64 = 1_000;
-/// The prober remembers at least so many of its latest probes. A further reply to an older probe
+/// The prober remembers at least this many of its latest probes. A further reply to an older probe
 /// may be reported as late or as a duplicate.
 const REMEMBERED: usize = 1_000;
 

@@ -206,7 +206,7 @@ pub fn evident(agents: &[Agent<'_>]) -> Vec<Value> {
     })
 }
 
-/// Waits until every agent has so many answers of every other by each protocol, and asserts that
+/// Waits until every agent has this many answers of every other by each protocol, and asserts that
 /// no probe was lost. Returns the reports that show it.
 pub fn all_clean(agents: &[Agent<'_>], answers: &[(&str, u64)]) -> Vec<Value> {
     let expected = agents.len() * (agents.len() - 1) * answers.len();

@@ -18,7 +18,7 @@ use crate::leaks::NoLeaks;
 use crate::made_up::{self, Mesh};
 
 const JSON: &str = "application/json";
-/// No browser takes so long: what the server cuts off is not under test here.
+/// No browser takes this long: what the server cuts off is not under test here.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The answer to the next collection of the mesh.

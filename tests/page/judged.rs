@@ -45,7 +45,7 @@ pub fn figures(nodes: usize) -> String {
     .to_string()
 }
 
-/// A verdict that began and ended so many hours ago.
+/// A verdict that began and ended this many hours ago.
 fn past(kind: &str, subject: &str, hours: [u64; 2]) -> Value {
     let now = clock::realtime().as_secs();
     json!({"id": format!("{kind} {subject}"), "kind": kind, "subject": subject, "direction": "both", "network": "pod",

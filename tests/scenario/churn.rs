@@ -21,7 +21,7 @@ const FORGET_AFTER: u64 = 20;
 /// The interval in seconds at which three quarters leave. As many others come after
 /// half of that time.
 const EXODUS: u64 = 60;
-/// One of so many nodes is behind a link that loses 1 %.
+/// One of this many nodes is behind a link that loses 1 %.
 const LOSSY_ONE_IN: u64 = 10;
 
 /// The test's record of a node, since it was first listed or last forgotten.

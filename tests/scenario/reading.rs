@@ -9,7 +9,7 @@ use super::world::{AGENT_PLAN, MS, SECOND, World};
 /// another peer was sent.
 const RTTS_US: [u64; 4] = [100, 70_000, 300_000, 600_000];
 
-/// A world of so many peers that have all been probed for three seconds. Replies wake the agent
+/// A world of this many peers that have all been probed for three seconds. Replies wake the agent
 /// only when the prober requests it.
 fn resting(peers: u8) -> World {
     let (mut world, peers) = World::of_many(AGENT_PLAN, peers);

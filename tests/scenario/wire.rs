@@ -17,7 +17,7 @@ pub enum Damage {
     PayloadBit(usize),
     /// The sequence number in the header is another.
     Sequence,
-    /// So many bytes are missing at the end.
+    /// This many bytes are missing at the end.
     Truncated(usize),
     /// The payload has another process's random number.
     ForeignCookie,

@@ -69,7 +69,7 @@ pub enum Saying {
 pub enum Answer {
     /// It has no room for the question.
     Refused,
-    /// It answers this, each after so long. The list may be empty.
+    /// It answers this, each after this long. The list may be empty.
     Sayings(Vec<(Nanos, Saying)>),
 }
 
@@ -217,7 +217,7 @@ impl World {
         world
     }
 
-    /// A world with so many peers. Also returns their names and addresses: `n0` at
+    /// A world with this many peers. Also returns their names and addresses: `n0` at
     /// 10.0.1.0, and so on.
     pub fn of_many(plan: Plan, count: u8) -> (Self, Vec<(String, IpAddr)>) {
         let peers: Vec<_> = (0..count).map(|i| (format!("n{i}"), IpAddr::from([10, 0, 1, i]))).collect();

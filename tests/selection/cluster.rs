@@ -25,7 +25,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// So many nodes, in 1 to 20 zones, whose sizes are powers of random numbers. The first
+    /// This many nodes, in 1 to 20 zones, whose sizes are powers of random numbers. The first
     /// zone may be unknown.
     pub fn random(random: &mut Random, nodes: usize) -> Self {
         let (zones, power) = (between(random, 1, 20), between(random, 0, 9));

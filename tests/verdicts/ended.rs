@@ -52,7 +52,7 @@ impl Fault {
     }
 }
 
-/// A mesh of so many nodes, whose reports are read within a collection of so many seconds.
+/// A mesh of this many nodes, whose reports are read within a collection of this many seconds.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     nodes: usize,
@@ -136,9 +136,9 @@ fn judged(random: &mut Random, shape: Shape, fault: &Fault) -> (Judged, Vec<i64>
 const SMALL: Shape = Shape { nodes: 13, collection: 1 };
 const LARGE: Shape = Shape { nodes: 60, collection: 12 };
 
-/// Each fault lasts 40 s. From so many seconds after its end on, nothing holds any more, neither it
-/// nor what the recent windows still show of it. Of handshakes they show too little at last to say
-/// that it is over, and a judge remembers its end (`src/mesh/judge/table.rs`).
+/// Each fault lasts 40 s. From this many seconds after its end on, nothing holds any more, neither
+/// it nor what the recent windows still show of it. Of handshakes they show too little at last to
+/// say that it is over, and a judge remembers its end (`src/mesh/judge/table.rs`).
 #[test]
 fn a_fault_that_has_ended_is_over_within_seconds() {
     let mut random = Random(seed(8_000_000));
@@ -201,8 +201,8 @@ fn a_fault_that_goes_on_is_not_over() {
     }
 }
 
-/// A fault of all protocols is not one of some of them while handshakes, which are rare, have hardly
-/// begun to be lost.
+/// A fault of all protocols is not one of some of them while handshakes, which are rare, have
+/// hardly begun to be lost.
 #[test]
 fn a_fault_that_begins_is_of_all_protocols() {
     let mut random = Random(seed(11_000_000));

@@ -37,8 +37,8 @@ struct Link {
     lost: Vec<u32>,
 }
 
-/// Returns what is judged so many seconds after one of so many paths has begun to lose at `rate`
-/// what the left side sends over it.
+/// Returns what is judged this many seconds after one of this many paths has begun to lose at
+/// `rate` what the left side sends over it.
 fn judged(random: &mut Random, paths: usize, rate: f64, seconds: u32) -> Vec<Verdict> {
     judged_if(random, paths, seconds, |_| rate)
 }
@@ -158,7 +158,7 @@ fn flows(statistics: &Statistics, link: &Link) -> Flows {
     Flows { probed: FLOWS, losing_count, losing, suspect, answered, answered_seconds }
 }
 
-/// Of so many fabrics, returns how many have a verdict over paths, over paths or flows, and over
+/// Of this many fabrics, returns how many have a verdict over paths, over paths or flows, and over
 /// nodes, zones or other groups, which are innocent.
 fn named(fabrics: u64, paths: usize, rate: f64, seconds: u32) -> [u32; 3] {
     let mut named = [0; 3];

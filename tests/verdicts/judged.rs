@@ -262,7 +262,7 @@ fn has_enough(fault: &Fault, method: Option<Method>, plan: &Plan, probed: &[Vec<
     match *fault {
         Fault::Node { node, inwards, outwards } => {
             let pairs = probed[node].len() as f64;
-            // So many of the node's handshakes of a minute are lost.
+            // This many of the node's handshakes of a minute are lost.
             round_trip(inwards, outwards) * pairs * 12.0 >= 14.0
         }
         Fault::Link { there, back, .. } => round_trip(there, back) >= 0.7,

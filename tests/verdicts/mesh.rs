@@ -76,12 +76,12 @@ pub enum Fault {
         domain: usize,
         rate: f64,
     },
-    /// One of so many paths loses, and the cells of a pair take different ones.
+    /// One of this many paths loses, and the cells of a pair take different ones.
     Path {
         of: u64,
         rate: f64,
     },
-    /// An agent that reports this loss for its probes to each of so many nodes after it.
+    /// An agent that reports this loss for its probes to each of this many nodes after it.
     Liar {
         node: usize,
         about: usize,
@@ -128,8 +128,8 @@ pub enum Fault {
     NoRow {
         node: usize,
     },
-    /// The agent has started, or was stopped, so many seconds ago. Nothing answered UDP and TCP for
-    /// so many seconds before.
+    /// The agent has started, or was stopped, this many seconds ago. Nothing answered UDP and TCP
+    /// for this many seconds before.
     Restarted {
         node: usize,
         ago: u32,
@@ -186,7 +186,7 @@ pub struct Plan {
     pub protocols: bool,
     /// Faults that one protocol alone has.
     pub own: Vec<(Method, Fault)>,
-    /// The faults have lost for so many seconds. `None`: for longer than a window.
+    /// The faults have lost for this many seconds. `None`: for longer than a window.
     pub since: Option<u32>,
 }
 
@@ -419,7 +419,7 @@ pub fn make(plan: &Plan, seed: u64) -> (Matrix, Vec<Vec<usize>>) {
     let windows: Vec<f64> = (0..plan.nodes).map(|_| random.between(plan.window.0, plan.window.1)).collect();
     let place = |random: &mut Random| (random.between(0.0, 1_000.0), random.between(0.0, 1_000.0));
     let places: Vec<(f64, f64)> = (0..plan.zones).map(|_| place(random)).collect();
-    // The number of the newest 60 probes that a window of so many seconds covers.
+    // The number of the newest 60 probes that a window of this many seconds covers.
     let covered = |seconds: f64, phase: f64| (1_u64 << whole((seconds - phase).ceil()).min(PROBES)) - 1;
     let (mut counted, mut rows) = (vec![0_u64; plan.nodes], Vec::new());
     for (from, peers) in probed.iter().enumerate() {

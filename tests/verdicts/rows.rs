@@ -108,7 +108,7 @@ pub fn put(plan: &Plan, matrix: &mut Matrix, node: usize, row: &[Made], counts: 
     put_at(plan, matrix, (node, 0), row, counts);
 }
 
-/// Does the same for a report that is read so many seconds after the collection has begun.
+/// Does the same for a report that is read this many seconds after the collection has begun.
 pub fn put_at(
     plan: &Plan,
     matrix: &mut Matrix,

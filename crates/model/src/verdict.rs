@@ -341,7 +341,7 @@ impl Verdict {
         self.mentions.iter().find(|(of, _)| *of == part).map(|(_, name)| name.as_str())
     }
 
-    /// Adds a name, of which so many bytes are kept.
+    /// Adds a name, of which this many bytes are kept.
     #[must_use]
     pub fn mentioning(mut self, part: Mention, name: &str) -> Self {
         self.mentions.push((part, name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned()));

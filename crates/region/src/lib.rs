@@ -94,7 +94,7 @@ impl<T> List<T> {
     /// has no memory for an element, the process ends, as for any other allocation.
     ///
     /// # Panics
-    /// If so many elements have more than `isize::MAX` bytes, as `Vec` does.
+    /// If this many elements have more than `isize::MAX` bytes, as `Vec` does.
     pub fn new(capacity: usize) -> Self {
         const { assert!(size_of::<T>() > 0 && align_of::<T>() <= 4_096 && !needs_drop::<T>()) };
         let capacity = capacity.max(1);

@@ -19,7 +19,7 @@ pub struct Span {
 pub struct Text(List<u8>);
 
 impl Text {
-    /// Reserves room for so many bytes. A page takes memory when it is written.
+    /// Reserves room for this many bytes. A page takes memory when it is written.
     pub fn new(bytes: usize) -> Self {
         Self(List::new(bytes))
     }

@@ -20,19 +20,19 @@ use kube_canary_model::report::Method;
 /// Reports of a collection are up to 20 s apart. Within this time an agent may have started between
 /// its own report and that of the source.
 pub const REPORTS_APART_SECONDS: f32 = 20.0;
-/// A source hears nothing of a peer if it has lost so many handshakes. A lost handshake is repeated
-/// after some two seconds, so that takes at most 15 s.
+/// A source hears nothing of a peer if it has lost this many handshakes. A lost handshake is
+/// repeated after some two seconds, so that takes at most 15 s.
 const HANDSHAKES_LOST: u32 = 2;
 /// What drops both protocols drops a similar share of both. A frozen agent loses all of UDP, and of
 /// the handshakes what all links lose.
 const TIMES_LESS: f64 = 2.0;
-/// If echo requests lose more than one of so many, the loss is none of UDP and TCP alone. At 3 %,
+/// If echo requests lose more than one of this many, the loss is none of UDP and TCP alone. At 3 %,
 /// handshakes are not lost twice in a minute by chance.
 const ECHOES_PER_LOSS: u32 = 30;
 /// Single links that are kept of nodes whose report is missing, 4 bytes each.
 const LINKS_MAX: usize = 4_096;
-/// So many sources must hear nothing of a node before it is named, or all of them. One false report
-/// names no other node.
+/// This many sources must hear nothing of a node before it is named, or all of them. One false
+/// report names no other node.
 const SOURCES_MIN: u16 = 3;
 
 /// What the sources tell of a node whose report is missing: those that probe it by TCP, and have

@@ -12,7 +12,7 @@ use crate::slices::Slice;
 const MOMENTS_MAX: usize = 128;
 /// Below this, the recent window is nearly all of the time since the begin.
 const AFTER_BEGIN_MIN: f64 = 1.25;
-/// The loss since the begin is known from so many probes on.
+/// The loss since the begin is known from this many probes on.
 const YOUNG_PROBES_MIN: f64 = 5.0;
 
 /// The figures of one cause.

@@ -20,17 +20,17 @@ use kube_canary_model::verdict::Direction;
 /// Error of a count, per source. The windows of source and destination each cut off a part of a
 /// probe. Each adds 1/6 of a probe squared, and as much again if one window is twice as long.
 const ERROR_PER_SOURCE: f64 = 0.6;
-/// The two directions must differ by so many errors of the difference they would have
+/// The two directions must differ by this many errors of the difference they would have
 /// if both lost alike.
 const APART: f64 = 2.0;
 /// They must also differ by this share of the round-trip loss. The difference is the whole loss if
 /// only one direction loses, and zero if both lose alike.
 const APART_SHARE: f64 = 0.6;
-/// The other direction must not lose so certainly (in errors) and so much (as a share of the
+/// The other direction must not lose so certainly (in errors) and this much (as a share of the
 /// reported direction).
 const OTHER_THERE: f64 = 3.0;
 const OTHER_SHARE: f64 = 0.25;
-/// A count is caused by foreign pings if it exceeds what was sent by so many errors
+/// A count is caused by foreign pings if it exceeds what was sent by this many errors
 /// and by this share.
 const ABOVE: f64 = 4.0;
 const ABOVE_SHARE: f64 = 0.02;

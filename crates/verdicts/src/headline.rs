@@ -11,7 +11,7 @@ use super::wording::{percent, summary, where_to};
 use kube_canary_model::method::Method;
 use kube_canary_model::verdict::{Figure, Kind, Severity, Verdict};
 
-/// For so long after its end a verdict explains what was lost over ten minutes. The last of ten
+/// For this long after its end a verdict explains what was lost over ten minutes. The last of ten
 /// whole minutes ends up to a minute later.
 pub const EXPLAINS_SECONDS: u64 = 660;
 

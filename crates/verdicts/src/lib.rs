@@ -301,8 +301,8 @@ fn of_losses<'a>(
     }
 }
 
-/// A cause with so many nats beyond its cost is certain. Among meshes with a verdict, chance causes
-/// this in one of e^8 = 3,000.
+/// A cause with this many nats beyond its cost is certain. Among meshes with a verdict, chance
+/// causes this in one of e^8 = 3,000.
 const CERTAIN_NATS: f64 = 8.0;
 
 fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
@@ -331,7 +331,7 @@ const fn severity(cause: Cause, protocol: Option<Method>) -> Severity {
     if is_wide && is_of_users { Severity::Critical } else { Severity::Warning }
 }
 
-/// The family that a cause is about, if it loses at least so many times what the other loses.
+/// The family that a cause is about, if it loses at least this many times what the other loses.
 const FAMILY_TIMES: f64 = 5.0;
 
 /// Returns the address family that alone loses over the links of a cause, if both are measured.

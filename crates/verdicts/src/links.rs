@@ -16,8 +16,8 @@ use kube_canary_model::report::{Method, Network, Said};
 
 /// From this number of pairs on, what they have in common is the cause.
 const PAIRS_MIN: usize = 3;
-/// A loss of TCP that is at most so many times the share of losing flows, and so much more, is of
-/// these flows. So is an echo loss of one pair, compared with what such a flow loses.
+/// A loss of TCP that is at most this many times the share of losing flows, and this much more, is
+/// of these flows. So is an echo loss of one pair, compared with what such a flow loses.
 const TIMES: f64 = 2.0;
 const EXTRA: f64 = 0.05;
 /// A flow that loses as much is found on each link that has it, so no other link is the path's.
@@ -27,7 +27,7 @@ const FOUND_AT_ONCE: f64 = 0.5;
 const LOSING_PAIRS: f64 = 0.75;
 
 /// Evidence of the flows of many links together, in nats, from which on it counts as that of one
-/// link. Of each pair that loses by UDP, chance gives so much.
+/// link. Of each pair that loses by UDP, chance gives this much.
 const TOGETHER_NATS: f64 = 6.0;
 const CHANCE_NATS: f64 = 0.05;
 

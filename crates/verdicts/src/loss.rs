@@ -26,7 +26,7 @@ const MESH_COST: f64 = 6.6;
 const MESH_LEAD: f64 = 3.0;
 /// From this number of pairs on, there is only one search. It starts from the rate of what is left
 /// without the worst candidate. This rate is not below the one that all links share: the chance
-/// losses of one candidate are a small part of so many pairs.
+/// losses of one candidate are a small part of this many pairs.
 const MANY_PAIRS: u32 = 4_000;
 /// Cost in nats of a bad path, beyond the cost of its cells.
 const PATHS_COST: f64 = 12.0;

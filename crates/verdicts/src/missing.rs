@@ -14,8 +14,8 @@ use super::{Kind, Verdict, describe};
 use crate::matrix::{Matrix, Presence};
 use kube_canary_model::report::Method;
 
-/// So many sources must have begun to lose what they send to a node before its missing report says
-/// nothing until the next collection. One false report hides no agent.
+/// This many sources must have begun to lose what they send to a node before its missing report
+/// says nothing until the next collection. One false report hides no agent.
 const FRESH_MIN: u16 = 2;
 
 /// Whether a verdict over a loss of one protocol is about what agents answer.

@@ -17,13 +17,14 @@ use super::score::{apart, gain};
 use super::slow::Slow;
 use super::tally::Tally;
 
-/// A network has a cause of its own if it loses so many times as much as the other,
-/// and so much more.
+/// A network has a cause of its own if it loses this many times as much as the other,
+/// and this much more.
 const TIMES: f64 = 1.5;
 const EXTRA: f64 = 0.01;
-/// Also, two rates must explain the losses of both networks better than one rate, by so many nats.
+/// Also, two rates must explain the losses of both networks better than one rate, by this many
+/// nats.
 const APART: f64 = 4.5;
-/// So many nats of unexplained loss on the nodes' network suffice as evidence, in addition to the
+/// This many nats of unexplained loss on the nodes' network suffice as evidence, in addition to the
 /// loss of the pods' network.
 const SOME: f64 = 3.0;
 

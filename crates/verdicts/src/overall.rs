@@ -15,7 +15,7 @@ use kube_canary_model::report::Network;
 use kube_canary_model::verdict::{Kind, Verdict};
 
 /// A link that loses this share and this number of its probes is reported, even without a cause. A
-/// calm mesh, which loses 0.1 %, never loses so many of 60 probes.
+/// calm mesh, which loses 0.1 %, never loses this many of 60 probes.
 const LOSING_RATE: f64 = 0.05;
 const LOSING_LOST: u32 = 5;
 /// What a judgement says of a mesh as a whole, beside its verdicts.
@@ -162,7 +162,7 @@ fn is_explained(explaining: &[&Verdict], matrix: &Matrix, a: u16, b: u16) -> boo
     explaining.iter().any(|verdict| has_had_members(verdict) || covers(verdict, end(a), end(b)))
 }
 
-/// Returns how many of so many links have lost too much over ten minutes, and the worst that is
+/// Returns how many of this many links have lost too much over ten minutes, and the worst that is
 /// evidence. A link to a node that is leaving does not count if it is the worst of its source. Some
 /// such links still count, but only if several nodes leave in the same minute. The links of a
 /// source do not count if a verdict that has ended explains its worst.

@@ -20,18 +20,18 @@
 
 use crate::matrix::{Cell, LastLosses, Layer, LosingFlows};
 
-/// Losses are not over before all links but a few have answered for so many seconds. A link that
+/// Losses are not over before all links but a few have answered for this many seconds. A link that
 /// fails for a second and works for some is not well in between.
 const SECONDS_MIN: i16 = 5;
 /// The longest recent window, in seconds. Older losses count as this old.
 const SECONDS_MAX: i16 = 60;
 /// Nats beyond those of chance. Each judgement asks this of each cause.
 const NATS: f64 = 10.0;
-/// The same after so many seconds. What the recent windows then still show of a fault that has
+/// The same after this many seconds. What the recent windows then still show of a fault that has
 /// ended is little, and so is the weight of the answers since.
 const NATS_IF_CALM: f64 = 5.0;
 const CALM_SECONDS: i16 = 20;
-/// One of so many links may have lost again.
+/// One of this many links may have lost again.
 const STRAY_ONE_OF: u32 = 8;
 
 /// The cells of a cause, by the age of their last loss.
@@ -111,7 +111,7 @@ impl Answers {
     }
 }
 
-/// Returns the nats of so many answers in a row after `lost` of `before` probes.
+/// Returns the nats of this many answers in a row after `lost` of `before` probes.
 fn weight(lost: f64, before: f64, answers: f64) -> f64 {
     (lost + 0.5) * (answers.max(0.0) / (before + 1.0)).ln_1p()
 }

@@ -16,13 +16,13 @@ use super::agents::Standing;
 use super::subject::{self, is_same_finding};
 use crate::matrix::{Cell, Layer, Matrix, SessionOf, StrangerAt, of_peer, stranger_text};
 
-/// At least one of so many lost requests is heard. Both windows have 30 to 60 s.
+/// At least one of this many lost requests is heard. Both windows have 30 to 60 s.
 const LOST_PER_HEARD: u32 = 3;
-/// At most so many times the requests are heard that a source sends in the longest window. It does
-/// not count the silence of a peer that is new to it as lost.
+/// At most this many times the requests are heard that a source sends in the longest window. It
+/// does not count the silence of a peer that is new to it as lost.
 const TIMES: f32 = 1.5;
 const WINDOW_SECONDS: f32 = 60.0;
-/// So many nodes must have heard a source that sends to more than one.
+/// This many nodes must have heard a source that sends to more than one.
 const NODES_MIN: usize = 2;
 /// Fewer requests of a stranger are not worth a note: an agent may be new in the list.
 const NOTED_MIN: u16 = 10;

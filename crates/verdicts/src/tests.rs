@@ -322,7 +322,7 @@ fn measurements_of_a_starved_agent_are_discounted() {
     assert_eq!(mesh.headline(), "the agent on b is starved: its socket dropped 40 packets unread");
 }
 
-/// Both networks of four nodes. `d` loses so many of 60 probes on each network,
+/// Both networks of four nodes. `d` loses this many of 60 probes on each network,
 /// all of them inbound.
 fn both_networks(pods: u32, nodes: u32) -> Mesh {
     let names = ["a", "b", "c", "d"];

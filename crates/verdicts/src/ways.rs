@@ -14,9 +14,9 @@ use super::pairs::{Pair, Scope};
 use crate::matrix::{Layer, Ways, of_peer};
 use kube_canary_model::verdict::Direction;
 
-/// So many losses in one direction are not said to be by chance.
+/// This many losses in one direction are not said to be by chance.
 const LOST_MIN: f64 = 3.0;
-/// The other direction loses by chance what the background explains, by so many errors.
+/// The other direction loses by chance what the background explains, by this many errors.
 const BY_CHANCE: f64 = 3.0;
 /// It may also lose this share: a count is off by a probe where both ways lose at once.
 const OTHER_SHARE: f64 = 0.05;
@@ -25,9 +25,9 @@ const OTHER_SHARE: f64 = 0.05;
 const OTHER_MAX: f64 = 0.1;
 /// If the way of more than this share of the losses is not known, what the peer has heard decides.
 const UNKNOWN_MAX: f64 = 0.5;
-/// What the peer has heard is up to so many probes off: some are on their way, or unread.
+/// What the peer has heard is up to this many probes off: some are on their way, or unread.
 const HEARD_ERROR: f64 = 2.0;
-/// It is also up to so many seconds old. This is how often an agent publishes it.
+/// It is also up to this many seconds old. This is how often an agent publishes it.
 const HEARD_AGE_SECONDS: f64 = 1.0;
 
 /// What was lost from one node to another, and back.

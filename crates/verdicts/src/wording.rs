@@ -20,7 +20,7 @@ use crate::rewritten::StrangersSeen;
 use words::{Of, addresses, alone, disputed, is_unsent, reached};
 
 /// From this loss of all links on, a rule of the cluster may be the cause of what UDP or TCP alone
-/// loses. After twelve seconds of a minute, a rule has dropped so much.
+/// loses. After twelve seconds of a minute, a rule has dropped this much.
 const RULE: f64 = 0.2;
 
 /// A verdict with its sentences, as readers get it.

@@ -26,7 +26,7 @@ impl Remembered {
         self.until = self.until.max(until);
     }
 
-    /// Returns the beginning, at most so many seconds ago, and the end.
+    /// Returns the beginning, at most this many seconds ago, and the end.
     pub fn times(&self, now_unix_seconds: u64, at_most_seconds: u64) -> (u64, u64) {
         let since = self.since.unwrap_or(now_unix_seconds);
         (since.max(now_unix_seconds.saturating_sub(at_most_seconds)), self.until)

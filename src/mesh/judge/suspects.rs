@@ -22,8 +22,8 @@ use crate::units::Nanos;
 
 /// Rounds in a row in which a judge must differ in the same verdict.
 const ROUNDS: u8 = 3;
-/// A verdict that has ended is compared if it held for so long. Shorter ones may have been found by
-/// one judge alone.
+/// A verdict that has ended is compared if it held for this long. Shorter ones may have been found
+/// by one judge alone.
 const LASTING_SECONDS: u64 = 60;
 /// Rounds after which a judge holds nothing any more that it found before them: ten minutes, the
 /// longest time that reports look back.

@@ -36,12 +36,12 @@ const LACKED: u8 = 2;
 /// Verdicts that end within this time are of the same fault if a judgement finds one of them only
 /// after its end: the longest recent window.
 const SAME_END_SECONDS: u64 = 60;
-/// The beginning of the answers is known to so many seconds.
+/// The beginning of the answers is known to this many seconds.
 const END_KNOWN_SECONDS: u64 = 3;
 /// A verdict that has begun so soon after its end comes and goes. Two minutes later it is another
 /// fault.
 const AGAIN_SECONDS: u64 = 90;
-/// For so long a fault may have lost packets before the judgement that lacks it was made.
+/// For this long a fault may have lost packets before the judgement that lacks it was made.
 const UNSEEN_SECONDS: u64 = 15;
 /// How long an ended verdict is exported.
 const EXPORTED_SECONDS: u64 = 600;

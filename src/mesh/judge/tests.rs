@@ -13,7 +13,7 @@ const BEGIN: u64 = 1_000_000;
 const ROUND: u64 = 15;
 /// Members that may judge. The others do nothing here.
 const RANKED: usize = 16;
-/// For so long after its end the reports show a fault.
+/// For this long after its end the reports show a fault.
 const WINDOW: u64 = 60;
 
 /// A cut between the nodes whose bits differ in `side`.
@@ -103,7 +103,7 @@ impl World {
         document::read_kept(&name(to), &[&document::head(&answer), &**text].concat(), BEGIN + self.now)
     }
 
-    /// What the best-ranked other judges say, at most so many.
+    /// What the best-ranked other judges say, at most this many.
     fn others(&self, agent: usize, count: usize) -> Vec<Said> {
         let others = (0..self.agents.len().min(RANKED)).filter(|other| *other != agent);
         others.filter_map(|other| self.said(agent, other)).take(count).collect()

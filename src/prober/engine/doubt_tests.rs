@@ -20,7 +20,7 @@ fn put(engine: &mut Engine, slot: usize, address: IpAddr, terminating: bool) {
     engine.apply(Change::Probe { slot, address, zone: ZoneId::UNKNOWN, network: Network::Pod, terminating });
 }
 
-/// An engine with so many peers. One probe to each was sent at 0, and none is answered.
+/// An engine with this many peers. One probe to each was sent at 0, and none is answered.
 fn silent(peers: usize) -> (Engine, Vec<Label>) {
     let mut engine = Engine::new(SECOND, SECOND, true);
     engine.reserve(peers);

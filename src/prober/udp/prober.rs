@@ -3,7 +3,7 @@
 //! - All probes of a turn leave from one source port. The next revolution of the wheel takes the
 //!   next one, so each link uses all its flows in turn.
 //! - A peer may keep a probe until its own next turn, and says for how long. The round-trip time is
-//!   without that wait, and a loss is decided so much later ([`DWELL_MAX`]).
+//!   without that wait, and a loss is decided this much later ([`DWELL_MAX`]).
 //! - Between its own probes, a turn answers those of others.
 
 use std::net::{IpAddr, SocketAddr};
@@ -63,7 +63,7 @@ pub struct Udp<W> {
 
 impl<W: UdpWire> Udp<W> {
     /// Makes a prober without peers and without members. `port` is that of the reflectors of all
-    /// peers. There are so many flows, 1 to [`FLOWS_MAX`].
+    /// peers. There are this many flows, 1 to [`FLOWS_MAX`].
     pub fn prober<C: Clock>(wire: W, clock: C, settings: &Settings, (port, flows): (u16, u8)) -> Prober<Self, C> {
         // Its key is not that of the ICMP prober. If it were, an ICMP probe would show a peer the
         // check of the UDP probe with the same number.

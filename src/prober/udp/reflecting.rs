@@ -19,7 +19,7 @@ use crate::units::Nanos;
 /// Batches of requests that are answered before the prober sends again. Together they exceed what
 /// the members of the largest mesh send in a quarter of a second.
 const BATCHES_MAX: usize = 128;
-/// One of so many batches of answers is stamped as it leaves. Reading the stamps costs a call.
+/// One of this many batches of answers is stamped as it leaves. Reading the stamps costs a call.
 const STAMPED_PART: u32 = 16;
 
 /// An answer that is written and not sent.

@@ -1,8 +1,8 @@
 //! Distinguishes lost requests from lost answers, by the reflector's own count.
 //!
 //! Each answer carries how many requests the reflector had counted before. Between two answers in
-//! order, so many requests were sent and so many were counted: the other requests were lost. Of a
-//! count without an answer, the answer was lost.
+//! order, this many requests were sent and this many were counted: the other requests were lost. Of
+//! a count without an answer, the answer was lost.
 //!
 //! Extra probes of a flow are in both counts, and so are their losses. But their losses are not
 //! counted elsewhere, so they are left out of what is said of a link. Their flows get a direction.

@@ -125,7 +125,7 @@ pub enum Delivery<'a> {
 pub trait UdpWire {
     /// Returns the source port of a flow; `None` without a socket of the family.
     fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16>;
-    /// Makes room for the answers and requests of so many peers, which may arrive at once.
+    /// Makes room for the answers and requests of this many peers, which may arrive at once.
     fn make_room(&mut self, _peers: usize) {}
     /// Makes the kernel drop all requests that do not pass a filter, except a few that go to a
     /// socket for strangers. There is a program of either kind for each family and number of ranges

@@ -91,8 +91,8 @@ fn first_losing(seconds: u32, seed: u64, rate: impl Fn(u32, u8) -> f64) -> [Opti
 const BEGIN: u32 = 70;
 
 /// Plays links of which `bad` flows lose at this rate from [`BEGIN`] on. Returns the share of these
-/// flows that are losing after so many seconds, and the share of links that have one. No other flow
-/// may ever be losing.
+/// flows that are losing after this many seconds, and the share of links that have one. No other
+/// flow may ever be losing.
 fn found(bad: u8, rate: f64, seconds: u32, links: u64) -> [f64; 2] {
     let (mut flows, mut any) = (0_u32, 0_u32);
     for seed in 0..links {
@@ -136,7 +136,7 @@ fn flows_that_lose_a_fifth_are_found_on_some_links_in_a_minute_and_on_half_in_tw
     }
 }
 
-/// Returns how many of so many links ever have a losing flow in ten minutes, if all flows lose at
+/// Returns how many of this many links ever have a losing flow in ten minutes, if all flows lose at
 /// this rate.
 fn wrong(links: u64, rate: impl Fn(u32) -> f64) -> usize {
     (0..links).filter(|seed| first_losing(670, *seed, |second, _| rate(second)).iter().any(Option::is_some)).count()

@@ -143,11 +143,11 @@ pub enum Figure {
     Lacks,
     /// Links over which probes could not be sent.
     Unsent,
-    /// Out of so many links.
+    /// Out of this many links.
     UnsentOf,
     /// Links on which requests arrive from an address that is no member's.
     Rewritten,
-    /// Out of so many links.
+    /// Out of this many links.
     RewrittenOf,
     /// A number that this version does not know. It is left out as it is read.
     #[serde(other)]

@@ -149,14 +149,14 @@ impl Cell {
         Self { moment, ..self.with_counts(self.probes() - self.lost(), 0) }
     }
 
-    /// Returns the cell without so many of its losses.
+    /// Returns the cell without this many of its losses.
     #[must_use]
     pub fn without_last_losses(self, losses: u32) -> Self {
         let losses = losses.min(self.lost());
         self.with_counts(self.probes() - losses, self.lost() - losses)
     }
 
-    /// Returns the cell with so many of its losses, and no other probes.
+    /// Returns the cell with this many of its losses, and no other probes.
     #[must_use]
     pub fn with_last_losses_alone(self, losses: u32) -> Self {
         let losses = losses.min(self.lost());
@@ -226,7 +226,7 @@ impl Cell {
         [self.bits >> COUNT_BITS & COUNT_MAX, u32::try_from(self.moment >> SINCE_SHIFT).unwrap_or_default()]
     }
 
-    /// Returns the cell as one that stands for so many UDP and TCP probes, too. It must be plain.
+    /// Returns the cell as one that stands for this many UDP and TCP probes, too. It must be plain.
     fn joint(self, [udp, tcp]: [u32; 2]) -> Self {
         let moment = self.moment & ((1 << SINCE_SHIFT) - 1);
         if udp == 0 && tcp == 0 {

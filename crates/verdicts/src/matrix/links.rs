@@ -106,7 +106,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Makes empty tables that take at most so many bytes.
+    /// Makes empty tables that take at most this many bytes.
     pub fn new(bytes: usize) -> Self {
         let most = |each: usize| (bytes / each).min(KEPT_MAX);
         let ways = List::new(bytes / size_of::<Ways>());

@@ -1,9 +1,9 @@
 //! Compares the round-trip times of a link with those of its own last hour.
 
-/// A slow round trip takes at least so many times the usual one. Percentiles are interpolated in
+/// A slow round trip takes at least this many times the usual one. Percentiles are interpolated in
 /// the agents' buckets, which hardly separate 1.1 ms from 2.4 ms.
 pub const SLOW_TIMES: f32 = 4.0;
-/// It also takes at least so much longer than the usual one: racks, bridges and
+/// It also takes at least this much longer than the usual one: racks, bridges and
 /// hypervisors differ by less.
 pub const SLOW_EXTRA_US: f32 = 1_000.0;
 

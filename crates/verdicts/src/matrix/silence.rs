@@ -29,19 +29,19 @@ use super::cell::{Cell, Layer, of_peer};
 use kube_canary_model::report::RecentPeer;
 use kube_canary_region::List;
 
-/// A link is silent if it has lost so many ICMP and UDP probes in a row. At the default interval
+/// A link is silent if it has lost this many ICMP and UDP probes in a row. At the default interval
 /// and timeout they are known after this many seconds.
 const SILENT_PROBES: u8 = 4;
 const KNOWN_AFTER_SECONDS: i16 = 6;
 /// Links of one fault are found within this time.
 const NEAR_SECONDS: i16 = 3;
-/// A link has come back if all probes of so many seconds were answered, and so many in a row. In a
-/// mesh that answers one probe of 25, chance answers as many on one link of ten million.
+/// A link has come back if all probes of this many seconds were answered, and this many in a row.
+/// In a mesh that answers one probe of 25, chance answers as many on one link of ten million.
 const BACK_AFTER_SECONDS: i16 = 5;
 const BACK_PROBES: u8 = 5;
 /// Time within which a TCP handshake is due and its loss is known.
 const HANDSHAKE_SECONDS: i16 = 15;
-/// Before its silence, a link has lost less than one of so many probes.
+/// Before its silence, a link has lost less than one of this many probes.
 const CALM_ONE_OF: u32 = 10;
 /// Largest number of cells whose losses in a row are kept: those of three methods and 24 peers of
 /// 227 nodes. With more, none of this is done.
@@ -107,7 +107,7 @@ enum State {
     Usual,
     /// The link has just begun to lose: a report shows all of it at this moment at the earliest.
     Fresh(i16),
-    /// The link is silent for so many seconds, or has come back so late that it counts as silent.
+    /// The link is silent for this many seconds, or has come back so late that it counts as silent.
     Silent(i16),
     /// The link has come back.
     Back,
@@ -144,7 +144,7 @@ impl Silence {
         self.fresh.get(usize::from(node)).copied().unwrap_or_default()
     }
 
-    /// Notes what a row says of the last losses of a cell. It was read so many seconds after the
+    /// Notes what a row says of the last losses of a cell. It was read this many seconds after the
     /// epoch.
     pub fn add(&mut self, (row, read): (usize, i16), cell: Cell, recent: &RecentPeer, room: usize) {
         let rate = f64::from(recent.sent) / recent.seconds.clamp(1e-3, 3_600.0);
@@ -189,7 +189,7 @@ impl Silence {
     }
 
     /// Decides what the last losses of each row mean, and changes its cells accordingly: `range`
-    /// returns those of a row. `read` returns when the row of one of so many nodes was read, in
+    /// returns those of a row. `read` returns when the row of one of this many nodes was read, in
     /// seconds after the epoch.
     pub fn settle(
         &mut self,
@@ -286,7 +286,7 @@ fn are_several(mut peers: impl Iterator<Item = u16>) -> bool {
 }
 
 /// Returns the state of a link from the last losses of its cells. A silence counts as one from
-/// before the collection if it began so many seconds before.
+/// before the collection if it began this many seconds before.
 fn state(runs: &[Run], cells: &[Cell], known_after: i16) -> State {
     let Some((link, _)) = runs.first().map(Run::place) else { return State::Usual };
     let of_peer = of_peer(cells, link.0).iter();

@@ -57,7 +57,7 @@ pub(super) struct Strangers {
 }
 
 impl Strangers {
-    /// Makes empty tables that take at most so many bytes each.
+    /// Makes empty tables that take at most this many bytes each.
     pub fn new(bytes: usize) -> Self {
         Self { sessions: List::new(bytes / size_of::<SessionOf>()), heard: List::new(bytes / size_of::<StrangerAt>()) }
     }

@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<UnsentLink>() == 8);
 pub(super) struct Unsent(List<UnsentLink>);
 
 impl Unsent {
-    /// Makes an empty table that takes at most so many bytes.
+    /// Makes an empty table that takes at most this many bytes.
     pub fn new(bytes: usize) -> Self {
         Self(List::new(bytes / size_of::<UnsentLink>()))
     }

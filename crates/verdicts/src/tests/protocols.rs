@@ -349,8 +349,8 @@ fn large_packets_that_do_not_pass_are_named_with_their_size() {
 }
 
 /// A mesh of `a` to `e` in which all of 60 probes are lost from `a` to `b`, and from `b` to `a` if
-/// `is_back`. No answer has told the way of any. `a` and `b` say that they heard so many requests
-/// of each other in so many seconds.
+/// `is_back`. No answer has told the way of any. `a` and `b` say that they heard this many requests
+/// of each other in this many seconds.
 fn without_answers(is_back: bool, heard: [Option<u32>; 2], seconds: [u32; 2]) -> Mesh {
     let lost = |from: &str, to: &str, protocol: &str| match (from, to, protocol) {
         ("a", "b", "udp") => 100,

@@ -72,7 +72,7 @@ fn the_members_of_a_domain_are_the_nodes_that_stay_and_those_beyond_the_limit_ar
 #[test]
 fn losses_without_a_cause_are_not_well() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
-    // As if there were so many nodes that five losses may be chance.
+    // As if there were this many nodes that five losses may be chance.
     let said = headline_without_cause(&mesh.matrix);
     assert_eq!(said.state, State::Losses);
     assert!(said.text.starts_with("1 of 12 links loses: 8.3 % from a to b since "), "{said:?}");

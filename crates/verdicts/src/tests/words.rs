@@ -212,7 +212,7 @@ fn a_fault_that_has_just_begun_has_the_size_that_it_has_since() {
 
 #[test]
 fn a_fault_of_which_few_probes_tell_has_the_size_of_the_whole_window() {
-    // Six cells with so many probes each.
+    // Six cells with this many probes each.
     let [of_three, of_one] = [young(3, 1), young(1, 1)].map(|mesh| mesh.verdicts());
     assert_eq!(of_three[0].figures.get(Figure::AfterBeginTimes), Some(20.0));
     assert!(!of_one[0].figures.has(Figure::AfterBeginTimes), "{:?}", of_one[0].figures);

@@ -17,10 +17,10 @@ use kube_canary_model::verdict::{Confidence, Direction, Figure, Kind, Severity, 
 
 /// A part of the mesh is a cause if probes cannot be sent over this share of its links.
 const SHARE: [u32; 2] = [4, 5];
-/// So many of its links cannot be sent over if it is a node, and if it is a zone.
+/// This many of its links cannot be sent over if it is a node, and if it is a zone.
 const OF_NODE_MIN: u32 = 2;
 const OF_ZONE_MIN: u32 = 3;
-/// All links of the mesh are a cause from so many nodes that cannot send on.
+/// All links of the mesh are a cause from this many nodes that cannot send on.
 const SOURCES_MIN: usize = 3;
 
 /// A part of the mesh, and the way of the probes. Of parts that explain the same, the first is the

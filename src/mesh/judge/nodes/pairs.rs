@@ -41,7 +41,7 @@ impl Total {
 }
 
 impl Pairs {
-    /// Returns the pairs of so many zones, of which nothing is known.
+    /// Returns the pairs of this many zones, of which nothing is known.
     pub fn of_zones(zones: usize) -> Self {
         let pair = Pair { total: Total::default(), layer: Layer::Icmp, rtt_code: 0 };
         Self { zones, all: vec![pair; zones * zones].into() }

@@ -15,7 +15,7 @@ pub(super) enum Fate {
     RefusedAtOnce,
     /// It is refused, but only a question finds that.
     RefusedInSilence,
-    /// It has this outcome so many milliseconds after its beginning.
+    /// It has this outcome this many milliseconds after its beginning.
     After(u64, Outcome),
     /// It has no outcome.
     Silent,

@@ -70,7 +70,7 @@ enum Fate {
     NotSent,
     LostThere,
     LostBack,
-    /// It is answered after the peer has kept it for so long.
+    /// It is answered after the peer has kept it for this long.
     Answered(Nanos),
 }
 

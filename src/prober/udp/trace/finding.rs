@@ -9,7 +9,7 @@ use crate::prober::udp::wire::Unreachable;
 /// Hops that lose nothing are before the loss if chance explains that in less than this share of
 /// cases. With 30 packets per hop, it must be a loss of 13 % or more.
 const CHANCE_MAX: f64 = 0.02;
-/// A hop that answers more than so many packets fewer than the destination may limit its errors.
+/// A hop that answers more than this many packets fewer than the destination may limit its errors.
 const LIMITED: u8 = 1;
 
 /// What a trace that is over has found.

@@ -31,7 +31,7 @@ const SILENT_TRIES: u8 = 3;
 /// Passes over a path that loses all packets, or in a direction that is not known.
 const PASSES_LOSING: u8 = 10;
 /// Passes over a path that is complete and loses some packets on the way there. A hop behind a loss
-/// of a fifth answers so many by chance in one of 800 traces.
+/// of a fifth answers this many by chance in one of 800 traces.
 const PASSES_COUNTED: u8 = 30;
 /// Passes over a path that a command asks for.
 const PASSES_REQUESTED: u8 = 3;

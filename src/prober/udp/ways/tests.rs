@@ -39,7 +39,7 @@ struct Weather {
     answers_doubled: u64,
     /// The reflector restarts, and counts from zero.
     restarts: u64,
-    /// Of so many probes, the last is an extra one. 0: none is.
+    /// Of this many probes, the last is an extra one. 0: none is.
     extra: u64,
 }
 
