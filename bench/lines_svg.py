@@ -12,7 +12,7 @@ LABEL_HEIGHT = 15
 
 
 def step_of(most, steps=6):
-    """The least of 1, 2, 5 × 10ⁿ that reaches `most` in so many steps."""
+    """The least of 1, 2, 5 × 10ⁿ that reaches `most` in this many steps."""
     power = 1
     while power * 10 * steps < most:
         power *= 10

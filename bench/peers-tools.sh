@@ -93,7 +93,7 @@ port() {
     esac
 }
 
-# Why a tool does not run with so many targets; nothing if it does.
+# Why a tool does not run with this many targets; nothing if it does.
 refuses() { # tool targets
     case $1 in
         # It has several goroutines and a socket per target. Beyond a thousand targets it uses all

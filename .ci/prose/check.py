@@ -22,6 +22,7 @@ LIMITS = {
     "idiom": 20,
     "not the glossary's word": 20,
     "fragment as documentation": 20,
+    "so many for this many": 0,
     "name as a person": 0,
     WIDE: 20,
 }
@@ -29,6 +30,8 @@ WORDS = {
     # Slots, peers and packets are things.
     "data as a person": r"\b(who|whom|whoever|nobody|somebody|everybody|he|his|him|himself)\b",
     "idiom": r"\b(let(s|ting)? go|(is|are|was|were|be) told|likewise|anew|in vain|thereof|hitherto|meanwhile)\b",
+    # Of a number that is given.
+    "so many for this many": r"\b[Ss]o (many|much|long|few)\b(?! (as|that))",
     "not the glossary's word": r"\b(processor time|processors?|the way (there|back)|under way|gather(s|ed|ing)?)\b",
 }
 # The name of a function, such as a test's, that speaks of data as of people, or in words of its own.

@@ -3,7 +3,7 @@ PATH`, `client.py silent ADDRESS PATH`. Each goes on until the end of its standa
 
 loop: CLIENTS threads ask again as soon as they have an answer. At the end it prints how often each
 status came, as JSON (0: no answer).
-every: asks once in so many SECONDS, without waiting for answers.
+every: asks once in this many SECONDS, without waiting for answers.
 silent: asks once and reads nothing.
 """
 import collections, http.client, json, socket, sys, threading, time

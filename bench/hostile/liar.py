@@ -5,7 +5,7 @@ changes, so that an honest node can become a liar. The answer to a request is th
 own path begins with, or 404. A LIE has these fields, all of which may be missing:
 
 - `head`: text that is sent first. A status line has to be in it.
-- `piece` and `times`: text that is sent so many times; -1 is without end.
+- `piece` and `times`: text that is sent this many times; -1 is without end.
 - `tail`: text that is sent last.
 - `hold`: seconds before the connection is closed.
 """

@@ -22,7 +22,7 @@ _cumulated = {}
 
 
 def binomial(rng, trials, share):
-    """How many of so many trials succeed, each with this probability."""
+    """How many of this many trials succeed, each with this probability."""
     if trials <= 0 or share <= 0:
         return 0
     if share >= 1:
@@ -43,7 +43,7 @@ def binomial(rng, trials, share):
 
 
 def one_way(loss):
-    """What each of two ways loses if both together lose so much."""
+    """What each of two ways loses if both together lose this much."""
     return 1 - math.sqrt(1 - loss)
 
 

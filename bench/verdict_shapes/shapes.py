@@ -11,7 +11,7 @@ MESH, PATHS = Claim("mesh"), Claim("paths")
 
 
 def ways(mesh, is_lost, loss):
-    """Adds a fault that loses so much on each way from a to b for which `is_lost(a, b)` is true."""
+    """Adds a fault that loses this much on each way from a to b for which `is_lost(a, b)` is true."""
     mesh.ways.append(lambda a, b: loss if is_lost(a, b) else 0.0)
 
 
@@ -41,7 +41,7 @@ def bad_node(mesh, node, loss, direction="both"):
 
 
 def hashed_paths(mesh, count, loss, by_kind=False):
-    """Each flow takes one of so many parallel paths, of which one loses. A flow is an ordered pair of
+    """Each flow takes one of this many parallel paths, of which one loses. A flow is an ordered pair of
     nodes, or its requests and its replies by themselves, as a hash over ICMP's types has it."""
     rng, taken = mesh.rng, {}
 
@@ -320,7 +320,7 @@ def slow_link(rng, size, zones, partial, factor):
 
 
 def slow_mesh(rng, size, zones, partial, factor, age):
-    """All round trips take longer by so many milliseconds; one in five agents may have just started."""
+    """All round trips take longer by this many milliseconds; one in five agents may have just started."""
     mesh = quiet(Mesh(rng, size, zones, partial))
     mesh.slow.append(lambda a, b: factor * 0.001)
     young = set(rng.sample(mesh.nodes, size // 5)) if age == "mixed" else set()

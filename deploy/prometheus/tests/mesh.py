@@ -31,7 +31,7 @@ class Mesh:
         self.dies = {}  # node: second; it stays in the lists of all others
         self.rolls = []  # (node, second): a pod that is replaced by one with another address
         self.unscraped = set()  # agents that run, but are no targets
-        self.one_of = {}  # (source, second): it loses so many more probes to each zone with peers
+        self.one_of = {}  # (source, second): it loses this many more probes to each zone with peers
 
     def is_listed(self, node, t):
         rolls = any(at <= t < at + GONE for of, at in self.rolls if of == node)

@@ -11,7 +11,7 @@ const PERIOD = 15e3;
 const ANSWER_TIME = 60e3;
 // Peer lists older than this are mentioned, in seconds (src/limits.rs).
 const LIST_AGE = 240;
-// Beyond so many nodes, the agents' reports are collected on demand only.
+// Beyond this many nodes, the agents' reports are collected on demand only.
 const COLLECTED_MAX = 24;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const KINDS = {

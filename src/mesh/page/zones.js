@@ -36,7 +36,7 @@ async function askPatiently(path) {
   }
 }
 
-// The reports of these nodes. So many are asked for at a time as one request has room for.
+// The reports of these nodes. This many are asked for at a time as one request has room for.
 async function reportsOf(names) {
   const rows = [], missing = [];
   for (let at = 0; at < names.length;) {
