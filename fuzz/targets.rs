@@ -14,9 +14,9 @@ use kube_canary::limits::STAMP_ANSWER_BYTES_MAX;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::split::{Object, Splitter};
 use kube_canary::mesh::verdicts;
+use kube_canary::prober::SocketKind;
 use kube_canary::prober::packet::{Codec, Decoded};
 use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
-use kube_canary::prober::{Datagram, Moment, SocketKind};
 use kube_canary::report::compact::Reader;
 use kube_canary::report::{
     Age, Network, Peer, Protocol, RecentPeer, RecentSource, SendError, Source, State, TenMinutes,
@@ -69,8 +69,7 @@ pub fn icmp(data: &[u8]) {
     let codec = Codec::new(56);
     for from in [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])] {
         for kind in [SocketKind::Datagram, SocketKind::Raw] {
-            let datagram = Datagram { from, bytes: data, moment: Moment::read(Nanos(0)) };
-            let decoded = codec.decode(&datagram, kind);
+            let decoded = codec.decode(from, data, kind);
             assert!(!matches!(decoded, Decoded::Reply(_)), "forged: {decoded:?}");
         }
     }

@@ -142,7 +142,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     if let Some(udp) = &mut probers.udp {
         let wire = udp.wire();
         view.statistics.set_flow_ports(Family::ALL.map(|family| wire.source_ports(family)));
-        let listed = |over_ipv6: bool| of_pod.iter().copied().find(move |it| it.is_ipv6() == over_ipv6);
+        let listed = |over_ipv6: bool| of_pod.iter().copied().find(move |address| address.is_ipv6() == over_ipv6);
         let addresses = [listed(false), listed(true)].into_iter().flatten();
         let addresses = addresses.filter(|_| !settings.pod_addresses.is_empty()).collect();
         view.strangers.set_own(Session { ssid: udp.ssid(), addresses });
@@ -349,7 +349,7 @@ impl ProbeLoop {
                 self.view.statistics.set_listening_since(now);
             }
         }
-        let drained = self.probers.turn(|method| self.view.statistics.sink(method));
+        let drained = self.probers.turn(&mut |method, observation| self.view.statistics.record(method, observation));
         self.displace();
         // If the source is slow or has ended, this does not wait for it.
         self.probers.ask(|address| self.asked.try_send(address).is_ok());

@@ -18,7 +18,7 @@ use kube_canary::exposition::{
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::peers::{Directory, Method, Own, SlotId};
-use kube_canary::prober::{Event, Sink, Stamp};
+use kube_canary::prober::{Event, Observation, Stamp};
 use kube_canary::report::{self, compact};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::sys::clock;
@@ -69,7 +69,7 @@ impl Agent {
     }
 
     fn event(&self, slot: u32, event: Event) {
-        self.statistics().sink(Method::Icmp).event(SlotId(slot), event);
+        self.statistics().record(Method::Icmp, Observation::probe(SlotId(slot), event));
     }
 
     fn answered(&self, slot: u32, us: u64) {
@@ -305,8 +305,8 @@ fn a_report_has_the_recent_lag_of_the_agent() {
     let statistics = agent.statistics();
     let (lag, seconds) = (Nanos(400_000), |n: u64| Nanos(SECOND * n));
     let trouble = |statistics: &Statistics, times: u64| {
-        (0..times).for_each(|_| statistics.sink(Method::Icmp).send_lag(lag));
-        statistics.sink(Method::Icmp).skipped(times);
+        (0..times).for_each(|_| statistics.record(Method::Icmp, Observation::SendLag(lag)));
+        statistics.record(Method::Icmp, Observation::Skipped(times));
         statistics.set_receive_queue_drops(statistics.receive_queue_drops().map(|drops| drops + times));
     };
     // This is fifteen seconds into the third half minute, unless the machine has not run for so
@@ -317,7 +317,7 @@ fn a_report_has_the_recent_lag_of_the_agent() {
         statistics.tick(begun.plus(seconds(30 * half)));
         trouble(statistics, [100, 20, 3][usize::try_from(half).expect("few")]);
     }
-    statistics.sink(Method::Icmp).read_delay(Nanos(40_000));
+    statistics.record(Method::Icmp, Observation::ReadDelay(Nanos(40_000)));
     let recent = agent.json("/api/v1/peers")["source"]["recent"].clone();
     assert_eq!((&recent["probes_skipped"], &recent["receive_queue_drops"]), (&23.into(), &23.into()), "{recent}");
     // The third-largest of 23 values lies within its half octave, 345 to 488 µs. With one value

@@ -13,8 +13,8 @@ use clock::ScriptedClock;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
-use kube_canary::peers::{Directory, Method, Own};
-use kube_canary::prober::{Clock, Delivery, Icmp, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
+use kube_canary::peers::{Directory, Family, Method, Own};
+use kube_canary::prober::{Clock, Delivery, EchoWire, Icmp, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 use leaks::NoLeaks;
@@ -22,20 +22,18 @@ use leaks::NoLeaks;
 const PEERS: u32 = 5_000;
 const INTERVAL: Nanos = Nanos::from_millis(1_000);
 
-/// A sink that accepts everything and returns nothing.
+/// A wire that accepts everything and returns nothing.
 struct Void;
 
-impl Wire for Void {
+impl EchoWire for Void {
     fn identify(&mut self, _identifier: u16) {}
 
-    fn make_room(&mut self, _peers: usize) {}
-
-    fn attend(&mut self, _turns_are_frequent: bool) {}
-
-    fn kind(&self, _address: IpAddr) -> SocketKind {
+    fn kind(&self, _family: Family) -> SocketKind {
         SocketKind::Datagram
     }
+}
 
+impl Wire for Void {
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
         (0..packets.len()).for_each(|index| sent(index, Ok(())));
     }
@@ -91,7 +89,7 @@ impl Agent {
         let end = self.clock.now().plus(Nanos(5 * INTERVAL.0));
         while self.clock.now() < end {
             self.statistics.tick(self.clock.now());
-            while !self.prober.turn(&mut self.statistics.sink(Method::Icmp)) {}
+            while !self.prober.turn(&mut |observation| self.statistics.record(Method::Icmp, observation)) {}
             self.clock.advance(Nanos::from_millis(10));
         }
         names

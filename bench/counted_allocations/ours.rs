@@ -67,7 +67,7 @@ impl Agent {
         let end = now.plus(span);
         while now < end {
             self.view.statistics.tick(now);
-            let drained = self.prober.turn(&mut self.view.statistics.sink(Method::Icmp));
+            let drained = self.prober.turn(&mut |observation| self.view.statistics.record(Method::Icmp, observation));
             now = MonotonicClock.now();
             let latest = if drained { end } else { now };
             self.pacer.wait(&mut self.prober, latest).await.expect("the timer is set");

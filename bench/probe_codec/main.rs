@@ -8,9 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
 use kube_canary::peers::SlotId;
+use kube_canary::prober::SocketKind;
 use kube_canary::prober::packet::{Codec, Decoded, Label};
-use kube_canary::prober::{Datagram, Moment, SocketKind};
-use kube_canary::units::Nanos;
 
 /// The probes of one round, and the number of rounds.
 const PROBES: u32 = 1_000_000;
@@ -24,8 +23,7 @@ fn nanoseconds(codec: &Codec, peer: IpAddr, reply: u8) -> f64 {
         let label = Label { number: u64::from(index), slot: SlotId(index % 24), sequence: index as u16 };
         codec.encode(black_box(label), peer, SocketKind::Datagram, &mut message);
         message[0] = reply;
-        let datagram = Datagram { from: peer, bytes: black_box(&message), moment: Moment::read(Nanos(0)) };
-        assert_eq!(codec.decode(&datagram, SocketKind::Datagram), Decoded::Reply(label));
+        assert_eq!(codec.decode(peer, black_box(&message), SocketKind::Datagram), Decoded::Reply(label));
     }
     start.elapsed().as_secs_f64() * 1e9 / f64::from(PROBES)
 }

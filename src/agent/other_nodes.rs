@@ -28,7 +28,7 @@ impl ProbeLoop {
         udp.take_news();
         let mut changes = Vec::new();
         for slot in (0..self.slots).map(SlotId::at) {
-            let is_other = udp.is_of_other(slot);
+            let is_other = udp.other_node_answers(slot);
             changes.extend(directory.answers_as_other(slot, is_other));
             if is_other
                 && !std::mem::replace(&mut self.told_of_other, true)

@@ -3,12 +3,13 @@
 use super::ProbeLoop;
 use crate::limits::FLOW_PROBES_PER_SECOND;
 use crate::peers::{Method, SlotId};
+use crate::prober::Flow;
 use crate::prober::stamp::ErrorEstimate;
+use crate::prober::udp::UdpWire as _;
 use crate::prober::udp::mtu::{PathMtu, PathState};
 use crate::prober::udp::trace::Reason;
-use crate::prober::udp::{self, UdpWire as _};
-use crate::statistics::{FlowWay, MtuReading, Statistics};
-use crate::sys::{clock, ntp};
+use crate::statistics::{FlowWay, MtuReading, RecentReading};
+use crate::sys::ntp;
 use crate::units::Nanos;
 
 impl ProbeLoop {
@@ -46,21 +47,23 @@ impl ProbeLoop {
             if extras > 0
                 && let Some(flow) = link.take_suspect()
             {
-                extras -= usize::from(udp.probe_flow(slot, udp::Flow(flow)));
+                extras -= usize::from(udp.probe_flow(slot, Flow(flow)));
             }
+            let flows = link.flows();
             // A slot keeps the figures of a peer that has left.
-            if udp.address(slot).is_none() || !link.flows().are_probed() {
+            if udp.address(slot).is_none() || !flows.are_probed() {
                 continue;
             }
             links.probed += 1;
-            let Some((flow, percent)) = link.flows().worth_a_trace().filter(|_| loses(statistics, slot, now)) else {
-                continue;
-            };
+            let Some((flow, percent)) = flows.trace_candidate() else { continue };
+            // The counts of the flows reach further back than the recent window.
+            let recent = statistics.of(Method::Udp).recent(slot, now).filter(|recent| recent.lost > 0);
+            let Some(recent) = recent else { continue };
             links.losing += 1;
             let way = link.flow_ways()[usize::from(flow)];
             // The path there says nothing of losses on the way back.
             if way != FlowWay::Back && explorer.tracer.may_trace(slot, now) {
-                let is_outbound = way == FlowWay::Out || is_deaf(statistics, slot, link.heard());
+                let is_outbound = way == FlowWay::Out || is_deaf(&recent, link.heard());
                 // Each link has its turn.
                 let age = explorer.tracer.last(slot).map_or(Nanos(u64::MAX), |trace| now.since(trace.at));
                 let rank = (is_outbound, explorer.tracer.is_waiting(slot), age, percent);
@@ -68,7 +71,7 @@ impl ProbeLoop {
             }
         }
         if let Some(((is_outbound, ..), slot, flow, hops)) = worst.filter(|_| links.are_few_losing()) {
-            explorer.tracer.want(slot, udp::Flow(flow), Reason::Losing { is_outbound, hops }, now);
+            explorer.tracer.want(slot, Flow(flow), Reason::Losing { is_outbound, hops }, now);
         }
         self.view.traces.replace(explorer.tracer.kept().iter().filter_map(|trace| {
             let address = udp.address(trace.slot)?;
@@ -76,7 +79,7 @@ impl ProbeLoop {
             Some((address, port, *trace))
         }));
         // The largest error grows by half a millisecond in the second until the next call.
-        udp.set_clock_error(ErrorEstimate::of_clock(ntp::realtime_error()));
+        udp.set_clock_error(ErrorEstimate::from_clock_error(ntp::realtime_error()));
         self.first_extra = self.first_extra.wrapping_add(1) % slots.max(1);
     }
 }
@@ -96,17 +99,10 @@ impl Links {
     }
 }
 
-/// Whether a link has lost something in the recent window. The counts of its flows reach further
-/// back.
-fn loses(statistics: &Statistics, slot: SlotId, now: Nanos) -> bool {
-    statistics.of(Method::Udp).recent(slot, now).is_some_and(|recent| recent.lost > 0)
-}
-
-/// Whether nothing reaches the peer of a slot, though its requests reach us: at least half as many
-/// in the same window. Without any answer, no count of its reflector tells the direction.
-fn is_deaf(statistics: &Statistics, slot: SlotId, heard: Option<u32>) -> bool {
-    let recent = statistics.of(Method::Udp).recent(slot, clock::monotonic());
-    recent.is_some_and(|it| it.received == 0 && it.lost > 0 && heard.unwrap_or(0) >= it.sent.div_ceil(2))
+/// Whether nothing reaches a peer, though its requests reach us: at least half as many in the same
+/// window. Without any answer, no count of its reflector tells the direction.
+fn is_deaf(recent: &RecentReading, heard: Option<u32>) -> bool {
+    recent.received == 0 && heard.unwrap_or(0) >= recent.sent.div_ceil(2)
 }
 
 /// Returns what is shown of a path's MTU.

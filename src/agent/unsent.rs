@@ -126,10 +126,12 @@ mod tests {
         let (mut log, mut said) = (UnsentLog::new(Nanos(SECOND), Nanos(SECOND)), Vec::new());
         for second in 0..400 {
             let count = |method: Method, family, reason| {
-                let mine = failures.iter().filter(|it| (it.0, it.1, it.2) == (method, family, reason));
+                let mine =
+                    failures.iter().filter(|failure| (failure.0, failure.1, failure.2) == (method, family, reason));
                 // A handshake fails long after it has begun.
                 let is_counted = |at: u64| method != Method::Tcp || at % 10 == 7;
-                mine.map(|it| it.3.clone().filter(|at| *at <= second && is_counted(*at)).count() as u64 * 24).sum()
+                mine.map(|failure| failure.3.clone().filter(|at| *at <= second && is_counted(*at)).count() as u64 * 24)
+                    .sum()
             };
             log.look(Nanos(second * SECOND), count, |family, reason, change| {
                 said.push((second, family, reason, change));

@@ -45,7 +45,7 @@ impl Traces {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::udp::Unreachable;
+    use crate::prober::Unreachable;
     use crate::prober::udp::trace::Finding;
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::output::{Form, Label};
 use crate::limits::FLOWS_MAX;
-use crate::prober::udp::Flow;
+use crate::prober::Flow;
 use crate::sys::table::{self, Cell, Kind, known, percent};
 use crate::sys::terminal::Tint;
 

@@ -29,9 +29,9 @@ use crate::discovery::dns::{self, ResolveError};
 use crate::fleet::ask;
 use crate::peers::SlotId;
 use crate::prober::socket::SocketError;
+use crate::prober::udp::UdpSocketError;
 use crate::prober::udp::trace::Trace;
-use crate::prober::udp::{Flow, UdpSocketError};
-use crate::prober::{Clock as _, Event, MonotonicClock, Pacer, Sink};
+use crate::prober::{Clock as _, Event, Flow, MonotonicClock, Observation, Pacer};
 use crate::sys::console::WRITE_RETRY;
 use crate::sys::priority;
 use crate::sys::stop::StopOrEof;
@@ -200,7 +200,7 @@ impl Ping {
                 self.results.done.drain(..).for_each(|slot| self.probes.pause(slot));
             }
             let passed_on = self.results.outbox.pass_on().map_err(system(WRITE))?;
-            let in_flight = self.results.tallies.iter().any(|it| it.in_flight() > 0) || self.probes.is_tracing();
+            let in_flight = self.results.tallies.iter().any(|tally| tally.in_flight() > 0) || self.probes.is_tracing();
             if self.results.targets_left == 0 && !in_flight && drained {
                 return Ok(());
             }
@@ -242,6 +242,20 @@ impl Results {
         }
     }
 
+    fn observe(&mut self, observation: Observation) {
+        match observation {
+            Observation::Probe { slot, event, reply } => self.record(slot, event, reply),
+            Observation::Flow { slot, flow, answered, .. } => {
+                if let Some(flows) = self.flows.get_mut(slot.index())
+                    && flows.record(flow, answered)
+                {
+                    self.losing.push((slot, Flow(flow)));
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn record(&mut self, slot: SlotId, event: Event, replied: Option<u16>) {
         let (Some(tally), Some(label)) = (self.tallies.get_mut(slot.index()), self.labels.get(slot.index())) else {
             return;
@@ -257,30 +271,4 @@ impl Results {
             self.targets_left -= 1;
         }
     }
-}
-
-impl Sink for Results {
-    fn event(&mut self, slot: SlotId, event: Event) {
-        self.record(slot, event, None);
-    }
-
-    fn event_of_reply(&mut self, slot: SlotId, sequence: u16, event: Event) {
-        self.record(slot, event, Some(sequence));
-    }
-
-    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool, _extra: bool) {
-        if let Some(flows) = self.flows.get_mut(slot.index())
-            && flows.record(flow, answered)
-        {
-            self.losing.push((slot, Flow(flow)));
-        }
-    }
-
-    fn send_lag(&mut self, _lag: Nanos) {}
-
-    fn read_delay(&mut self, _delay: Nanos) {}
-
-    fn skipped(&mut self, _: u64) {}
-
-    fn unrelated(&mut self) {}
 }

@@ -77,7 +77,7 @@ mod tests {
     use crate::peers::SlotId;
     use crate::prober::Moment;
     use crate::prober::udp::trace::{Reason, Tracer};
-    use crate::prober::udp::{Flow, Refusal};
+    use crate::prober::{Flow, Refusal};
     use crate::sys::terminal::Terminal;
     use crate::units::Nanos;
 

@@ -9,8 +9,8 @@ use crate::config::{PingSettings, UdpPing};
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::socket::Sockets;
 use crate::prober::udp::trace::{Reason, Trace};
-use crate::prober::udp::{Explorer, Flow, Udp, UdpSockets, UdpWire as _};
-use crate::prober::{Clock as _, Icmp, IcmpProber, MonotonicClock, Pacer, Settings, Sources, UdpProber};
+use crate::prober::udp::{Explorer, Udp, UdpSockets, UdpWire as _};
+use crate::prober::{Clock as _, Flow, Icmp, IcmpProber, MonotonicClock, Pacer, Settings, Sources, UdpProber};
 use crate::units::Nanos;
 
 /// The sockets, which are opened before any name is resolved.
@@ -100,7 +100,7 @@ impl Probes {
     /// Sends, reads and decides. Returns whether everything was read.
     pub fn turn(&mut self, results: &mut Results) -> bool {
         match self {
-            Self::Icmp(prober) => prober.turn(results),
+            Self::Icmp(prober) => prober.turn(&mut |observation| results.observe(observation)),
             Self::Udp(probes) => probes.turn(results),
         }
     }
@@ -139,7 +139,7 @@ impl Probes {
             Self::Udp(probes) => {
                 let next = probes.explorer.next_due().or_else(|| probes.waits_to_trace().then(|| MonotonicClock.now()));
                 let latest = next.map_or(latest, |due| due.min(latest));
-                pacer.wait_udp(&mut probes.prober, latest).await
+                pacer.wait(&mut probes.prober, latest).await
             }
         }
     }
@@ -153,7 +153,7 @@ impl UdpProbes {
 
     fn turn(&mut self, results: &mut Results) -> bool {
         let as_of = self.prober.clock().now();
-        let drained = self.prober.turn_with(results, &mut self.explorer);
+        let drained = self.prober.turn_with(&mut |observation| results.observe(observation), &mut self.explorer);
         let losing = results.losing.drain(..);
         self.untraced.extend(losing.filter(|flow| self.traces && flow.1 != Flow(0)));
         if self.waits_to_trace()

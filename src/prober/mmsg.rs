@@ -17,7 +17,6 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::Outgoing;
 use super::control::{STAMP_BYTES, words};
 use crate::sys::lacks::Lack;
 use crate::sys::region::{Table, Zero};
@@ -199,9 +198,6 @@ pub trait Packet {
     type Control: Copy;
     /// Room without any message.
     const EMPTY: Self::Control;
-    /// Whether the socket reports errors of earlier packets (`IP_RECVERR`). A call then fails once
-    /// for such an error, which is not about the packet that it was given.
-    const FAILS_FOR_OTHERS: bool;
 
     /// Returns the destination, with port 0 if the protocol has no ports.
     fn to(&self) -> SocketAddr;
@@ -211,28 +207,13 @@ pub trait Packet {
     fn control(&self, room: &mut Self::Control) -> usize;
 }
 
-impl Packet for Outgoing<'_> {
-    type Control = ();
-    const EMPTY: () = ();
-    const FAILS_FOR_OTHERS: bool = false;
-
-    fn to(&self) -> SocketAddr {
-        SocketAddr::new(self.to, 0)
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes
-    }
-
-    fn control(&self, (): &mut ()) -> usize {
-        0
-    }
-}
-
 /// Sends every packet in order, and reports the result of each by its index. If the kernel refuses
 /// one, the others are still sent.
+///
+/// A socket that reports the errors of earlier packets (`IP_RECVERR`) fails once for such an error,
+/// which is not about the packet that it was given. So each packet that fails is tried again.
 pub fn send_all<P: Packet>(fd: BorrowedFd<'_>, packets: &[P], sent: &mut dyn FnMut(usize, io::Result<()>)) {
-    let (mut at, mut retried) = (0, !P::FAILS_FOR_OTHERS);
+    let (mut at, mut retried) = (0, false);
     while at < packets.len() {
         // An error is about the first packet of the call: report it and continue after it. No
         // progress counts as an error too.
@@ -250,7 +231,7 @@ pub fn send_all<P: Packet>(fd: BorrowedFd<'_>, packets: &[P], sent: &mut dyn FnM
                 at += 1;
             }
         }
-        retried = !P::FAILS_FOR_OTHERS;
+        retried = false;
     }
 }
 
@@ -406,6 +387,7 @@ fn timestamp(control: &[u64], length: usize) -> Option<Nanos> {
 mod tests {
     use super::*;
     use crate::prober::options::enable_timestamps;
+    use crate::prober::{Flow, Outgoing};
     use std::net::UdpSocket;
     use std::os::fd::{AsFd, OwnedFd};
 
@@ -497,8 +479,9 @@ mod tests {
         // No port is given, and UDP refuses port 0 with EINVAL: every send of
         // this test fails separately.
         let bytes = [0u8; 4];
-        let packets: Vec<Outgoing<'_>> =
-            (0..11).map(|i| Outgoing { to: [127, 0, 0, i].into(), bytes: &bytes }).collect();
+        let packets: Vec<Outgoing<'_>> = (0..11)
+            .map(|i| Outgoing { to: ([127, 0, 0, i], 0).into(), flow: Flow(0), ttl: None, bytes: &bytes })
+            .collect();
         let mut reported = Vec::new();
         send_all(socket.as_fd(), &packets, &mut |i, result| reported.push((i, result.is_err())));
         assert_eq!(reported, (0..11).map(|i| (i, true)).collect::<Vec<_>>());

@@ -2,11 +2,17 @@
 
 use std::io;
 
-use super::socket::Sockets;
+use super::datagrams::{Datagrams, Exchange};
 use super::timer::Timer;
-use super::udp::{Udp, UdpSockets};
-use super::{Clock, Icmp, Prober};
+use super::{Clock, Prober, Wire};
 use crate::units::Nanos;
+
+/// A wire that can be waited for.
+pub trait Readable: Wire {
+    /// Waits until there is something to read, if that must wake the thread ([`Wire::attend`]).
+    /// Cancel-safe.
+    fn readable(&self) -> impl Future<Output = ()>;
+}
 
 /// Waits for the prober's next turn.
 #[derive(Debug)]
@@ -27,21 +33,11 @@ impl Pacer {
     ///
     /// # Errors
     /// The kernel's error when the timer is set.
-    pub async fn wait<C: Clock>(&self, prober: &mut Prober<Icmp<Sockets>, C>, latest: Nanos) -> io::Result<()> {
-        let due = prober.next_turn().map_or(latest, |due| due.min(latest));
-        self.timer.set(due)?;
-        tokio::select! {
-            biased;
-            () = self.timer.fired() => {}
-            () = prober.wire().readable() => {}
-        }
-        Ok(())
-    }
-    /// Waits until a UDP prober has something to do, but not beyond `latest`. Cancel-safe.
-    ///
-    /// # Errors
-    /// The kernel's error when the timer is set.
-    pub async fn wait_udp<C: Clock>(&self, prober: &mut Prober<Udp<UdpSockets>, C>, latest: Nanos) -> io::Result<()> {
+    pub async fn wait<W: Readable, E: Exchange<W>>(
+        &self,
+        prober: &mut Prober<Datagrams<W, E>, impl Clock>,
+        latest: Nanos,
+    ) -> io::Result<()> {
         let due = prober.next_turn().map_or(latest, |due| due.min(latest));
         self.timer.set(due)?;
         tokio::select! {

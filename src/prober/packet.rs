@@ -24,7 +24,7 @@ use pnet_packet::icmpv6::Icmpv6Types;
 use pnet_packet::ipv4::Ipv4Packet;
 use surge_ping::{Icmpv4Packet, Icmpv6Packet, PingIdentifier, PingSequence};
 
-use super::{Datagram, SocketKind};
+use super::SocketKind;
 use crate::limits::{INTERVAL_MIN, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
 use crate::peers::{Family, SlotId};
 
@@ -146,9 +146,9 @@ impl Codec {
         ours.then_some(label)
     }
 
-    /// Decodes a datagram that has arrived.
-    pub fn decode(&self, datagram: &Datagram<'_>, kind: SocketKind) -> Decoded {
-        let Some(Echo { identifier, sequence, message }) = echo_reply(datagram, kind) else {
+    /// Decodes what has arrived from `source` at a socket of this kind.
+    pub fn decode(&self, source: IpAddr, bytes: &[u8], kind: SocketKind) -> Decoded {
+        let Some(Echo { identifier, sequence, message }) = echo_reply(source, bytes, kind) else {
             return Decoded::NotAReply;
         };
         // The kernel gives a ping socket only packets with its identifier. A raw socket receives
@@ -157,7 +157,7 @@ impl Codec {
             return Decoded::Unrelated;
         }
         let payload = &message[ECHO_HEADER_BYTES..];
-        self.recognize(payload, sequence, datagram.from).map_or(Decoded::Corrupt { sequence }, Decoded::Reply)
+        self.recognize(payload, sequence, source).map_or(Decoded::Corrupt { sequence }, Decoded::Reply)
     }
 
     /// Returns the identifier of our requests. A ping socket replaces it by its own.
@@ -232,9 +232,8 @@ struct Echo<'a> {
     message: &'a [u8],
 }
 
-fn echo_reply<'a>(datagram: &Datagram<'a>, kind: SocketKind) -> Option<Echo<'a>> {
-    let bytes = datagram.bytes;
-    let (is_reply, identifier, sequence, message) = match datagram.from {
+fn echo_reply(source: IpAddr, bytes: &[u8], kind: SocketKind) -> Option<Echo<'_>> {
+    let (is_reply, identifier, sequence, message) = match source {
         IpAddr::V4(from) => {
             let socket = if kind == SocketKind::Raw { socket2::Type::RAW } else { socket2::Type::DGRAM };
             let header = if kind == SocketKind::Raw { Ipv4Packet::new(bytes)?.get_header_length() * 4 } else { 0 };
@@ -259,8 +258,6 @@ mod tests {
     use std::net::Ipv6Addr;
 
     use super::*;
-    use crate::prober::Moment;
-    use crate::units::Nanos;
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     const LABEL: Label = Label { number: 70_000, slot: SlotId(3), sequence: 9 };
@@ -280,7 +277,7 @@ mod tests {
     }
 
     fn decode(codec: &Codec, bytes: &[u8], from: IpAddr, kind: SocketKind) -> Decoded {
-        codec.decode(&Datagram { from, bytes, moment: Moment::read(Nanos(0)) }, kind)
+        codec.decode(from, bytes, kind)
     }
 
     #[test]

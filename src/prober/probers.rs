@@ -6,11 +6,12 @@
 use std::io;
 use std::net::IpAddr;
 
+use super::pacer::Readable as _;
 use super::socket::Sockets;
 use super::timer::Timer;
 use super::udp::Explorer;
 use super::udp::route::Routes;
-use super::{Clock as _, Icmp, MonotonicClock, Prober, Sink, tcp, udp};
+use super::{Clock as _, Icmp, MonotonicClock, Observation, Prober, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
 use crate::sys::lacks::Lack;
 use crate::units::Nanos;
@@ -140,19 +141,20 @@ impl Probers {
         each!(self, prober => prober.answered(address));
     }
 
-    /// Does a turn of each. `sink` gives the receiver of a method's results. Returns whether
-    /// everything that has arrived was read.
-    pub fn turn<S: Sink>(&mut self, sink: impl Fn(Method) -> S) -> bool {
+    /// Does a turn of each, and passes on what they observe. Returns whether everything that has
+    /// arrived was read.
+    pub fn turn(&mut self, observe: &mut impl FnMut(Method, Observation)) -> bool {
         let mut drained = true;
         if let Some(icmp) = &mut self.icmp {
-            drained &= icmp.turn(&mut sink(Method::Icmp));
+            drained &= icmp.turn(&mut |observation| observe(Method::Icmp, observation));
         }
         if let Some(udp) = &mut self.udp {
+            let observe = &mut |observation| observe(Method::Udp, observation);
             drained &= match &mut self.explorer {
-                None => udp.turn(&mut sink(Method::Udp)),
+                None => udp.turn(observe),
                 Some(explorer) => {
                     let as_of = MonotonicClock.now();
-                    let drained = udp.turn_with(&mut sink(Method::Udp), &mut **explorer);
+                    let drained = udp.turn_with(observe, &mut **explorer);
                     if drained {
                         let routes = &self.routes;
                         let mtu = |to| routes.as_ref().and_then(|routes| routes.mtu(to)).unwrap_or_default();
@@ -164,7 +166,7 @@ impl Probers {
             };
         }
         if let Some(tcp) = &mut self.tcp {
-            drained &= tcp.turn(&mut sink(Method::Tcp));
+            drained &= tcp.turn(&mut |observation| observe(Method::Tcp, observation));
         }
         drained
     }
@@ -173,7 +175,7 @@ impl Probers {
     /// does not tell it.
     pub fn drops(&mut self) -> Option<u64> {
         let icmp = self.icmp.as_mut().map_or(Some(0), |icmp| icmp.wire().drops())?;
-        Some(icmp + self.udp.as_mut().map_or(Some(0), |udp| udp.drops())?)
+        Some(icmp + self.udp.as_ref().map_or(Some(0), |udp| udp.wire_ref().drops())?)
     }
 
     /// Returns whether the kernel has dropped requests or handshakes of others since the last call,
@@ -201,13 +203,13 @@ impl Probers {
         let Self { icmp, udp, timer, .. } = self;
         let echoes = async {
             match icmp {
-                Some(icmp) => icmp.wire().readable().await,
+                Some(icmp) => icmp.wire_ref().readable().await,
                 None => std::future::pending().await,
             }
         };
         let datagrams = async {
             match udp {
-                Some(udp) => udp.readable().await,
+                Some(udp) => udp.wire_ref().readable().await,
                 None => std::future::pending().await,
             }
         };

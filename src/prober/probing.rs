@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 
 use super::flights::Generation;
-use super::{Clock, Engine, Schedule, Sink};
+use super::{Clock, Engine, Observation, Schedule};
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::units::Nanos;
@@ -81,10 +81,10 @@ impl<C: Clock> Common<C> {
     }
 
     /// Reports the probes that were left out.
-    pub fn report_skipped(&mut self, sink: &mut impl Sink) {
+    pub fn report_skipped(&mut self, observe: &mut impl FnMut(Observation)) {
         let skipped = self.schedule.take_skipped();
         if skipped > 0 {
-            sink.skipped(skipped);
+            observe(Observation::Skipped(skipped));
         }
     }
 
@@ -125,7 +125,7 @@ pub trait Protocol {
     fn attend(&mut self, _gap: Option<Nanos>) {}
     /// Sends, reads and decides, without waiting. Returns whether everything that has arrived was
     /// read.
-    fn turn<C: Clock>(&mut self, common: &mut Common<C>, sink: &mut impl Sink) -> bool;
+    fn turn<C: Clock>(&mut self, common: &mut Common<C>, observe: &mut impl FnMut(Observation)) -> bool;
     /// Returns when the next probes are due.
     fn next_due<C: Clock>(&self, common: &Common<C>) -> Option<Nanos> {
         if common.finishing { None } else { common.schedule.next_due() }
@@ -238,12 +238,12 @@ impl<P: Protocol, C: Clock> Prober<P, C> {
         self.common.engine.answered(address);
     }
 
-    /// Sends, reads and decides, without waiting. It is called when a socket is readable, at
-    /// [`Prober::next_turn`] and at the turns of other probers; a listener also needs it once a
-    /// second. Returns whether everything that has arrived was read; if not, it must be called
-    /// again at once.
-    pub fn turn(&mut self, sink: &mut impl Sink) -> bool {
-        self.protocol.turn(&mut self.common, sink)
+    /// Sends, reads and decides, without waiting, and passes on what it observes. It is called when
+    /// a socket is readable, at [`Prober::next_turn`] and at the turns of other probers; a listener
+    /// also needs it once a second. Returns whether everything that has arrived was read; if not,
+    /// it must be called again at once.
+    pub fn turn(&mut self, observe: &mut impl FnMut(Observation)) -> bool {
+        self.protocol.turn(&mut self.common, observe)
     }
 
     /// Returns when the next turn is due, if nothing arrives before. It must be called before each

@@ -2,7 +2,6 @@
 //! socket, then a raw socket), and a duplicate descriptor is used in batches.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use surge_ping::{AsyncSocket, Config, ICMP};
@@ -10,9 +9,11 @@ use surge_ping::{AsyncSocket, Config, ICMP};
 use super::clock::RealTime;
 use super::descriptor::Watched;
 use super::mmsg::{self, BATCH, Batch, Queue};
+use super::pacer::Readable;
 use super::packet::ECHO_HEADER_BYTES;
 use super::timer::StepAlarm;
-use super::{Clock, Datagram, Delivery, Outgoing, SendError, SocketKind, Wire, options};
+use super::wire::datagram;
+use super::{Clock, Delivery, EchoWire, Flow, Outgoing, SendError, SocketKind, Wire, options};
 use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Family;
 use crate::sys::lacks::{Lack, is_family_absent};
@@ -127,23 +128,6 @@ impl Sockets {
         let sockets = [&self.v4, &self.v6].into_iter().flatten();
         sockets.map(|socket| options::receive_queue(socket.fd()).map(|queue| u64::from(queue.drops))).sum()
     }
-
-    /// Waits until there is something to read, if that must wake the thread (see [`Wire::attend`]),
-    /// or until the real-time clock is stepped. Cancel-safe.
-    pub async fn readable(&self) {
-        tokio::select! {
-            () = wait(self.v4.as_ref()) => {}
-            () = wait(self.v6.as_ref()) => {}
-            () = stepped(self.steps.as_ref()) => {}
-        }
-    }
-
-    fn of(&self, address: IpAddr) -> Option<&Socket> {
-        match Family::of(address) {
-            Family::V4 => self.v4.as_ref(),
-            Family::V6 => self.v6.as_ref(),
-        }
-    }
 }
 
 /// Returns why there is no socket: permission, which can be granted, or anything else.
@@ -214,7 +198,7 @@ impl Socket {
                 departed = departures.receive(self.fd(), Queue::Departures).unwrap_or(0);
                 let now = self.real_time.check(clock);
                 for packet in departures.packets() {
-                    deliver(Delivery::Departure(packet.bytes, self.real_time.moment(packet.stamp, now)));
+                    deliver(Delivery::Departure(Flow(0), packet.bytes, self.real_time.moment(packet.stamp, now)));
                 }
             }
             let arrived = match arrived {
@@ -228,13 +212,8 @@ impl Socket {
             let now = self.real_time.check(clock);
             for packet in arrivals.packets() {
                 self.stamped = packet.stamp.is_some();
-                let from = match packet.from {
-                    Some(SocketAddr::V4(v4)) => IpAddr::V4(*v4.ip()),
-                    Some(SocketAddr::V6(v6)) => IpAddr::V6(*v6.ip()),
-                    None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                };
                 let moment = self.real_time.moment(packet.stamp, now);
-                deliver(Delivery::Arrival(Datagram { from, bytes: packet.bytes, moment }));
+                deliver(Delivery::Arrival(Flow(0), datagram(&packet, moment)));
             }
             // If a step was noticed, packets stamped before it may arrive after this
             // read, so reading continues.
@@ -254,7 +233,7 @@ impl Socket {
     }
 }
 
-impl Wire for Sockets {
+impl EchoWire for Sockets {
     fn identify(&mut self, identifier: u16) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
             let filtered = options::listen_only_to(socket.fd.get(), socket.family, socket.kind, identifier);
@@ -262,6 +241,27 @@ impl Wire for Sockets {
         }
     }
 
+    fn kind(&self, family: Family) -> SocketKind {
+        let socket = match family {
+            Family::V4 => &self.v4,
+            Family::V6 => &self.v6,
+        };
+        socket.as_ref().map_or(SocketKind::Datagram, |socket| socket.kind)
+    }
+}
+
+impl Readable for Sockets {
+    /// Also ends when the real-time clock is stepped.
+    async fn readable(&self) {
+        tokio::select! {
+            () = wait(self.v4.as_ref()) => {}
+            () = wait(self.v6.as_ref()) => {}
+            () = stepped(self.steps.as_ref()) => {}
+        }
+    }
+}
+
+impl Wire for Sockets {
     fn make_room(&mut self, peers: usize) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
             options::make_room(socket.fd.get(), peers);
@@ -272,22 +272,14 @@ impl Wire for Sockets {
         self.turns_are_frequent = turns_are_frequent;
     }
 
-    fn kind(&self, address: IpAddr) -> SocketKind {
-        self.of(address).map_or(SocketKind::Datagram, |socket| socket.kind)
-    }
-
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
         let mut from = 0;
         while from < packets.len() {
             // Consecutive packets of one family are sent in one call.
-            let family = Family::of(packets[from].to);
-            let run = packets[from..].iter().take_while(|p| Family::of(p.to) == family).count();
+            let over_ipv6 = packets[from].to.is_ipv6();
+            let run = packets[from..].iter().take_while(|packet| packet.to.is_ipv6() == over_ipv6).count();
             let to = from + run;
-            let socket = match family {
-                Family::V4 => &mut self.v4,
-                Family::V6 => &mut self.v6,
-            };
-            match socket {
+            match if over_ipv6 { &mut self.v6 } else { &mut self.v4 } {
                 None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
                 Some(socket) => {
                     socket.used = true;

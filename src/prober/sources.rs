@@ -46,7 +46,7 @@ impl Sources {
     }
 
     /// Returns the source of a family. `None` if the kernel chooses it.
-    pub const fn of(&self, over_ipv6: bool) -> Option<IpAddr> {
+    pub const fn address(&self, over_ipv6: bool) -> Option<IpAddr> {
         self.of_family[over_ipv6 as usize]
     }
 }

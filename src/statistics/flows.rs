@@ -269,13 +269,13 @@ impl Flows {
     /// Returns a flow whose path is worth a trace, and the share of its probes that were lost, in
     /// percent: the worst of those that lose while the others do not. If there is none and the link
     /// loses a fifth, the flow that has lost most, and the share of the link.
-    pub fn worth_a_trace(&self) -> Option<(u8, u8)> {
+    pub fn trace_candidate(&self) -> Option<(u8, u8)> {
         if !self.has_losses() {
             return None;
         }
         let readings = self.readings();
         let losing = (0_u8..).zip(readings.iter().zip(self.losing())).filter(|(_, (_, losing))| *losing);
-        let worst = losing.map(|(flow, (it, _))| (flow, it.percent())).max_by_key(|(_, percent)| *percent);
+        let worst = losing.map(|(flow, (reading, _))| (flow, reading.percent())).max_by_key(|(_, percent)| *percent);
         let [newer, _] = &self.0;
         worst.or_else(|| {
             [newer, &readings].into_iter().find_map(|flows| {

@@ -18,8 +18,8 @@ mod lag;
 mod minute;
 mod own;
 mod recent;
+mod record;
 mod scale;
-mod sink;
 mod slots;
 mod turns;
 mod udp;
@@ -37,7 +37,6 @@ pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 use recent::Counts;
 pub use recent::RecentReading;
 pub use scale::{BINS_MAX, Scale};
-pub use sink::MethodSink;
 pub use slots::{PeerReading, PeerStatistics};
 pub use udp::{MtuReading, UdpLinks, WaysReading};
 pub use unsent::UnsentReading;
@@ -71,8 +70,9 @@ const RECENT_READS_MAX: usize = 3;
 const TCP_SCHEMA_MAX: u8 = 1;
 
 /// All statistics of an agent. The tables are allocated once, for the largest possible number of
-/// slots, and are shared without locks. Only the probe thread writes, through [`Sink`], and through
-/// [`Statistics::apply`] when a slot changes hands. HTTP workers read.
+/// slots, and are shared without locks. Only the probe thread writes, through
+/// [`Statistics::record`], and through [`Statistics::apply`] when a slot changes hands. The HTTP
+/// workers read.
 #[derive(Debug)]
 pub struct Statistics {
     methods: Methods,
@@ -200,11 +200,6 @@ impl Statistics {
     /// Returns the numbers of a method. They have no slots and no zones if the method is not used.
     pub const fn of(&self, method: Method) -> MethodStatistics<'_> {
         MethodStatistics { halves: &self.halves, numbers: self.numbers[method as usize].as_ref() }
-    }
-
-    /// Returns the writer's handle of a method.
-    pub const fn sink(&self, method: Method) -> MethodSink<'_> {
-        MethodSink::new(self, method)
     }
 
     /// Returns what only UDP probes find out about a slot. `None` if there are no UDP probes, and

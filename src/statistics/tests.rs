@@ -2,7 +2,7 @@ use super::halves::RECENT_HALF_PROBES;
 use super::*;
 use crate::limits::IN_FLIGHT_PER_PEER_MAX;
 use crate::peers::Network;
-use crate::prober::{Event, Sink};
+use crate::prober::{Event, Observation};
 use std::net::IpAddr;
 
 const SLOT: SlotId = SlotId(70);
@@ -36,7 +36,6 @@ fn an_agent_serves_the_probes_of_others_if_it_probes_by_udp_or_tcp() {
 #[test]
 fn events_count_for_the_peer_and_for_its_zone() {
     let s = statistics();
-    let mut sink = s.sink(Method::Icmp);
     for event in [
         Event::Sent,
         received(30_000, true),
@@ -48,7 +47,7 @@ fn events_count_for_the_peer_and_for_its_zone() {
         Event::NotSent(SendError::NoRoute),
         Event::Terminating { answered: false },
     ] {
-        sink.event(SLOT, event);
+        s.record(Method::Icmp, Observation::probe(SLOT, event));
     }
     let peer = s.of(Method::Icmp).slot(SLOT).unwrap().read();
     assert_eq!((peer.sent, peer.received, peer.lost, peer.late), (2, 1, 1, 1));
@@ -78,10 +77,10 @@ fn a_refusal_is_of_the_recent_window_in_which_it_came() {
         s.of(Method::Tcp).is_refused(SLOT)
     };
     assert!(!is_refused_at(1));
-    s.sink(Method::Tcp).refused(SLOT);
+    s.record(Method::Tcp, Observation::Refused(SLOT));
     // The half that it came in, the next one, and no further.
     assert_eq!([2, 32, 62].map(is_refused_at), [true, true, false]);
-    s.sink(Method::Tcp).refused(SLOT);
+    s.record(Method::Tcp, Observation::Refused(SLOT));
     s.apply(Change::Join { slot: SLOT });
     assert!(!is_refused_at(63), "another peer has the slot");
 }
@@ -89,8 +88,8 @@ fn a_refusal_is_of_the_recent_window_in_which_it_came() {
 #[test]
 fn a_new_holder_of_a_slot_starts_at_zero_and_its_zone_goes_on() {
     let s = statistics();
-    s.sink(Method::Icmp).event(SLOT, Event::Sent);
-    s.sink(Method::Icmp).event(SLOT, Event::Lost);
+    s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
+    s.record(Method::Icmp, Observation::probe(SLOT, Event::Lost));
     s.apply(Change::Join { slot: SLOT });
     assert_eq!(s.of(Method::Icmp).slot(SLOT).unwrap().read().sent, 0);
     assert_eq!(s.of(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
@@ -109,15 +108,15 @@ fn a_zone_that_takes_the_number_of_another_inherits_nothing_and_what_it_has_not_
     s.apply(probe("fd00::1"));
     let zone = |via| s.of(Method::Icmp).zone(ZoneId(2), via).map(ZoneStatistics::read);
     let [v4, v6] = [ADDRESS, "fd00::1".parse().unwrap()].map(|address| Via::to(address, Network::Pod));
-    s.sink(Method::Icmp).event(SLOT, received(30_000, false));
-    s.sink(Method::Icmp).event(SLOT, Event::Lost);
+    s.record(Method::Icmp, Observation::probe(SLOT, received(30_000, false)));
+    s.record(Method::Icmp, Observation::probe(SLOT, Event::Lost));
     assert_eq!((zone(v4).unwrap().sent, zone(v6).unwrap().sent), (0, 2));
     s.apply(Change::Zone { zone: ZoneId(2) });
     assert_eq!((zone(v4), zone(v6)), (None, None));
     s.apply(probe("fd00::2"));
     let begun = ZoneReading { created: zone(v6).unwrap().created, ..ZoneReading::default() };
     assert_eq!((zone(v4), zone(v6)), (None, Some(begun)));
-    s.sink(Method::Icmp).event(SLOT, Event::Lost);
+    s.record(Method::Icmp, Observation::probe(SLOT, Event::Lost));
     assert_eq!(zone(v6).unwrap().lost, 1);
     s.apply(probe("fd00::2"));
     assert_eq!(zone(v6).unwrap().lost, 1, "a further peer of the zone resets nothing");
@@ -135,12 +134,15 @@ fn the_99th_percentile_of_an_agent_is_over_the_probes_of_all_its_peers() {
     assert_eq!(p99(Method::Icmp), None);
     for (slot, times) in [(0, 60), (1, 60), (2, 1)] {
         for _ in 0..times {
-            s.sink(Method::Icmp).event(SlotId(slot), received(if slot == 2 { 50_000_000 } else { 30_000 }, false));
+            s.record(
+                Method::Icmp,
+                Observation::probe(SlotId(slot), received(if slot == 2 { 50_000_000 } else { 30_000 }, false)),
+            );
         }
     }
     let near = |exact: f64| p99(Method::Icmp).is_some_and(|found| (found / exact).log2().abs() <= 1.0 / 8.0);
     assert!(near(30e-6), "one of 121 is beyond: {:?}", p99(Method::Icmp));
-    s.sink(Method::Icmp).event(SlotId(2), received(50_000_000, false));
+    s.record(Method::Icmp, Observation::probe(SlotId(2), received(50_000_000, false)));
     assert!(near(0.05), "two are not: {:?}", p99(Method::Icmp));
     assert_eq!(p99(Method::Udp), None);
     s.tick(Nanos::from_millis(61_000));
@@ -153,8 +155,8 @@ fn recent_statistics_cover_the_last_half_to_whole_minute() {
     let second = |n: u64| Nanos(n * 1_000_000_000);
     for t in 1..=300 {
         s.tick(second(t));
-        s.sink(Method::Icmp).event(SLOT, Event::Sent);
-        s.sink(Method::Icmp).event(SLOT, if t < 200 { received(1_000, false) } else { Event::Lost });
+        s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
+        s.record(Method::Icmp, Observation::probe(SLOT, if t < 200 { received(1_000, false) } else { Event::Lost }));
         let recent = s.of(Method::Icmp).recent(SLOT, second(t)).unwrap();
         assert!(recent.sent <= 61 && (t < 60 || recent.sent >= 30), "{t}: {recent:?}");
     }
@@ -172,16 +174,16 @@ fn recent_statistics_are_exact_at_the_shortest_interval_too() {
     let mut now = Nanos(5_000_000_000);
     // As many probes as can be in flight when a half begins, all answered in it.
     for _ in 0..IN_FLIGHT_PER_PEER_MAX {
-        s.sink(Method::Icmp).event(SLOT, Event::Sent);
+        s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
     }
     s.tick(now);
-    (0..IN_FLIGHT_PER_PEER_MAX).for_each(|_| s.sink(Method::Icmp).event(SLOT, received(1_000, false)));
+    (0..IN_FLIGHT_PER_PEER_MAX).for_each(|_| s.record(Method::Icmp, Observation::probe(SLOT, received(1_000, false))));
     let (begun, before_it) = (now, u32::try_from(IN_FLIGHT_PER_PEER_MAX).unwrap());
     let (mut count, mut before) = (0, 0.0);
     loop {
         s.tick(now);
-        s.sink(Method::Icmp).event(SLOT, Event::Sent);
-        s.sink(Method::Icmp).event(SLOT, received(1_000, false));
+        s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
+        s.record(Method::Icmp, Observation::probe(SLOT, received(1_000, false)));
         count += 1;
         let recent = s.of(Method::Icmp).recent(SLOT, now).unwrap();
         if recent.seconds < before {
@@ -205,7 +207,7 @@ fn a_recent_window_differs_from_that_of_a_minute_ago_after_any_number_of_windows
     let half = |number: u64| Nanos(number * 30_000_000_000);
     for number in 65_534..=65_537 {
         s.tick(half(number));
-        s.sink(Method::Icmp).event(SLOT, Event::Sent);
+        s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
         let recent = s.of(Method::Icmp).recent(SLOT, half(number)).unwrap();
         assert_eq!(recent.sent, if number == 65_534 { 1 } else { 2 }, "{number}");
     }
@@ -231,11 +233,10 @@ fn the_losses_of_an_outage_are_in_a_row_though_one_is_known_after_the_first_answ
     s.apply(Change::Join { slot: SLOT });
     s.tick(Nanos(1));
     for method in Method::ALL {
-        let mut sink = s.sink(method);
         let outcomes = [Event::Lost; 5].into_iter().chain([received(30_000, false), Event::Lost, Event::Lost]);
         for outcome in outcomes {
-            sink.event(SLOT, Event::Sent);
-            sink.event(SLOT, outcome);
+            s.record(method, Observation::probe(SLOT, Event::Sent));
+            s.record(method, Observation::probe(SLOT, outcome));
         }
         let recent = s.of(method).recent(SLOT, Nanos(2)).unwrap();
         assert_eq!((recent.lost_in_row, recent.answered_since), (7, 1), "{method:?}");

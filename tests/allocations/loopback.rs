@@ -30,7 +30,7 @@ impl Agent {
         let mut now = MonotonicClock.now();
         while now < end {
             self.statistics.tick(now);
-            let drained = self.prober.turn(&mut self.statistics.sink(Method::Icmp));
+            let drained = self.prober.turn(&mut |observation| self.statistics.record(Method::Icmp, observation));
             if Stamp::ALL.iter().map(|s| self.statistics.stamps(*s)).sum::<u64>() >= answers {
                 return true;
             }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::peers::{Applied, Directory, Own};
-use kube_canary::prober::{Clock, Icmp, Prober, Wire};
+use kube_canary::prober::{Clock, EchoWire, Icmp, Prober};
 use kube_canary::statistics::Statistics;
 use kube_canary::units::Nanos;
 use tokio::runtime::Runtime;
@@ -45,7 +45,7 @@ fn wait_once(runtime: &Runtime) {
 }
 
 /// Applies a list as the agent does.
-fn apply<W: Wire, C: Clock>(
+fn apply<W: EchoWire, C: Clock>(
     list: PeerList,
     directory: &mut Directory,
     statistics: &Statistics,

@@ -75,7 +75,7 @@ impl Agent {
         let mut now = MonotonicClock.now();
         while now < end {
             self.statistics.tick(now);
-            let drained = self.probers.turn(|method| self.statistics.sink(method));
+            let drained = self.probers.turn(&mut |method, observation| self.statistics.record(method, observation));
             self.probers.drops();
             if self.answers(Method::Udp) >= by_udp && self.answers(Method::Tcp) >= by_tcp {
                 return true;

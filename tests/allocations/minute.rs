@@ -83,7 +83,10 @@ impl Agent {
         loop {
             let now = self.clock.now();
             self.statistics.tick(now);
-            assert!(self.prober.turn(&mut self.statistics.sink(Method::Icmp)), "everything was read");
+            assert!(
+                self.prober.turn(&mut |observation| self.statistics.record(Method::Icmp, observation)),
+                "everything was read"
+            );
             self.turns += 1;
             self.prober.ask(|address| self.asked.try_send(address).is_ok());
             // Every second question is answered as sure, possibly too late. The others get no

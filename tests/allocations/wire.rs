@@ -1,9 +1,9 @@
 //! A wire that allocates nothing either: every packet in flight has its place from the start.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use kube_canary::peers::Family;
-use kube_canary::prober::{Clock, Datagram, Delivery, Outgoing, RealTime, SendError, SocketKind, Wire};
+use kube_canary::prober::{Clock, Datagram, Delivery, EchoWire, Flow, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -124,21 +124,19 @@ impl MixedWire {
     }
 }
 
-impl Wire for MixedWire {
+impl EchoWire for MixedWire {
     fn identify(&mut self, _: u16) {}
 
-    fn make_room(&mut self, _: usize) {}
-
-    fn attend(&mut self, _: bool) {}
-
-    fn kind(&self, _: IpAddr) -> SocketKind {
+    fn kind(&self, _: Family) -> SocketKind {
         self.kind
     }
+}
 
+impl Wire for MixedWire {
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
         for (index, packet) in packets.iter().enumerate() {
             self.probes += 1;
-            let fate = Fate::draw(self.probes);
+            let (to, fate) = (packet.to.ip(), Fate::draw(self.probes));
             let whole = |icmp: &mut [u8]| icmp.len();
             match fate {
                 Fate::Refused(reason) => {
@@ -146,19 +144,19 @@ impl Wire for MixedWire {
                     continue;
                 }
                 Fate::Lost => {}
-                Fate::Reply(ms) => self.fly(packet, packet.to, ms, whole),
-                Fate::Twice => [3, 5].into_iter().for_each(|ms| self.fly(packet, packet.to, ms, whole)),
-                Fate::Damaged => self.fly(packet, packet.to, 2, |icmp| {
+                Fate::Reply(ms) => self.fly(packet, to, ms, whole),
+                Fate::Twice => [3, 5].into_iter().for_each(|ms| self.fly(packet, to, ms, whole)),
+                Fate::Damaged => self.fly(packet, to, 2, |icmp| {
                     icmp[40] ^= 4;
                     icmp.len()
                 }),
-                Fate::Truncated => self.fly(packet, packet.to, 2, |icmp| icmp.len() - 9),
-                Fate::Foreign => self.fly(packet, packet.to, 2, |icmp| {
+                Fate::Truncated => self.fly(packet, to, 2, |icmp| icmp.len() - 9),
+                Fate::Foreign => self.fly(packet, to, 2, |icmp| {
                     icmp[8..16].iter_mut().for_each(|byte| *byte = !*byte);
                     icmp.len()
                 }),
                 Fate::Elsewhere => {
-                    let stranger = match packet.to {
+                    let stranger = match to {
                         IpAddr::V4(_) => IpAddr::from([192, 0, 2, 1]),
                         IpAddr::V6(_) => IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]),
                     };
@@ -171,7 +169,7 @@ impl Wire for MixedWire {
                 let length = ETHERNET_BYTES + packet.bytes.len();
                 bytes[ETHERNET_BYTES..length].copy_from_slice(packet.bytes);
                 assert!(self.left.len() < IN_THE_AIR_MAX, "the test's own table must not grow");
-                self.left.push(Packet { at: self.clock.now(), from: packet.to, length, bytes });
+                self.left.push(Packet { at: self.clock.now(), from: to, length, bytes });
             }
             sent(index, Ok(()));
         }
@@ -181,7 +179,7 @@ impl Wire for MixedWire {
         let now = self.real_time.check(clock);
         let stamp = |at| Nanos(clock.realtime().0 - now.since(at).0);
         while let Some(Packet { at, length, bytes, .. }) = self.left.pop() {
-            deliver(Delivery::Departure(&bytes[..length], self.real_time.moment(Some(stamp(at)), now)));
+            deliver(Delivery::Departure(Flow(0), &bytes[..length], self.real_time.moment(Some(stamp(at)), now)));
         }
         let mut index = 0;
         while index < self.air.len() {
@@ -192,7 +190,8 @@ impl Wire for MixedWire {
             let Packet { at, from, length, bytes } = self.air.swap_remove(index);
             // Every fourth packet has no kernel stamp.
             let moment = self.real_time.moment((bytes[7] % 4 > 0).then(|| stamp(at)), now);
-            deliver(Delivery::Arrival(Datagram { from, bytes: &bytes[..length], moment }));
+            let (from, bytes) = (SocketAddr::new(from, 0), &bytes[..length]);
+            deliver(Delivery::Arrival(Flow(0), Datagram { from, to: None, ttl: None, bytes, length, moment }));
         }
         true
     }

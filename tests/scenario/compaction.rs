@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::peers::{Directory, Method, Own, SlotId, Via, ZoneId};
-use kube_canary::prober::{Event, SendError, Sink as _, Stamp};
+use kube_canary::prober::{Event, Observation, SendError, Stamp};
 use kube_canary::statistics::{PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -36,10 +36,10 @@ fn all_numbers_of_a_peer_move_with_it() {
     };
     for slot in 0..1_000 {
         for event in [Event::Sent, received(slot, slot % 7 == 0), Event::Sent, Event::Lost] {
-            statistics.sink(Method::Icmp).event(SlotId(slot), event);
+            statistics.record(Method::Icmp, Observation::probe(SlotId(slot), event));
         }
         if slot % 2 == 0 {
-            statistics.sink(Method::Icmp).event(SlotId(slot), Event::NotSent(SendError::Other));
+            statistics.record(Method::Icmp, Observation::probe(SlotId(slot), Event::NotSent(SendError::Other)));
         }
     }
     let all = |directory: &Directory| {
@@ -64,7 +64,7 @@ fn all_numbers_of_a_peer_move_with_it() {
     for (slot, peer) in directory.peers() {
         let losses = |zone: ZoneId| statistics.of(Method::Icmp).zone(zone, Via::ALL[0]).unwrap().read().lost;
         let before = losses(peer.zone());
-        statistics.sink(Method::Icmp).event(slot, Event::Lost);
+        statistics.record(Method::Icmp, Observation::probe(slot, Event::Lost));
         assert_eq!(losses(peer.zone()), before + 1, "{} is still in its zone", peer.node());
     }
     assert_eq!(directory.peers().map(|(_, peer)| peer.http_port()).collect::<Vec<_>>(), [None; 5]);

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use kube_canary::discovery::PeerList;
 use kube_canary::limits::HOUR_PEERS_MAX;
 use kube_canary::peers::{Directory, Method, Own, SlotId};
-use kube_canary::prober::{Event, Sink as _};
+use kube_canary::prober::{Event, Observation};
 use kube_canary::statistics::{HourStep, Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -259,7 +259,7 @@ fn hours_move_with_their_peers_and_those_without_begin_one() {
     statistics.tick(minute(0));
     let lose = |times: usize| {
         for slot in directory.peers().map(|(slot, _)| slot) {
-            (0..times).for_each(|_| statistics.sink(Method::Icmp).event(slot, Event::Lost));
+            (0..times).for_each(|_| statistics.record(Method::Icmp, Observation::probe(slot, Event::Lost)));
         }
     };
     lose(3);

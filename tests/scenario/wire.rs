@@ -2,10 +2,10 @@
 //! says.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use kube_canary::peers::Family;
-use kube_canary::prober::{Clock, Datagram, Delivery, Outgoing, RealTime, SendError, SocketKind, Wire};
+use kube_canary::prober::{Clock, Datagram, Delivery, EchoWire, Flow, Outgoing, RealTime, SendError, SocketKind, Wire};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -251,8 +251,9 @@ impl LossyWire {
 
     fn take(&mut self, request: Outgoing<'_>) -> Result<(), SendError> {
         let held_up = self.leaves_after.unwrap_or_default();
-        let (now, kind) = (self.clock.now().plus(held_up), self.kind(request.to));
-        let link = self.links.entry(request.to).or_default();
+        let to = request.to.ip();
+        let (now, kind) = (self.clock.now().plus(held_up), self.kind(Family::of(to)));
+        let link = self.links.entry(to).or_default();
         let index = link.log.len();
         let fate = link.script.as_mut().map_or_else(|| Fate::reply(100), |script| script(index as u64));
         let mut replies = match fate {
@@ -280,7 +281,7 @@ impl LossyWire {
             self.fly(now.plus(Nanos(1_000)), Packet { from, bytes: answer(request, kind, None), answers: None });
         }
         let forged = match &mut self.forger {
-            Some((host, forge)) if *host == request.to => forge(request.bytes),
+            Some((host, forge)) if *host == to => forge(request.bytes),
             _ => Vec::new(),
         };
         for (from, bytes) in forged {
@@ -289,23 +290,23 @@ impl LossyWire {
         for reply in replies {
             let bytes = answer(request, kind, reply.damage);
             let answers = reply.damage.is_none().then_some(index);
-            self.fly(reply.at, Packet { from: request.to, bytes, answers });
+            self.fly(reply.at, Packet { from: to, bytes, answers });
         }
         Ok(())
     }
 }
 
-impl Wire for LossyWire {
+impl EchoWire for LossyWire {
     fn identify(&mut self, _: u16) {}
 
-    fn make_room(&mut self, _: usize) {}
+    fn kind(&self, family: Family) -> SocketKind {
+        self.kinds[family as usize]
+    }
+}
 
+impl Wire for LossyWire {
     fn attend(&mut self, turns_are_frequent: bool) {
         self.turns_are_frequent = turns_are_frequent;
-    }
-
-    fn kind(&self, address: IpAddr) -> SocketKind {
-        self.kinds[Family::of(address) as usize]
     }
 
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
@@ -319,7 +320,7 @@ impl Wire for LossyWire {
         self.land();
         let now = self.real_time.check(clock);
         for (bytes, stamp) in std::mem::take(&mut self.departures) {
-            deliver(Delivery::Departure(&bytes, self.real_time.moment(Some(stamp), now)));
+            deliver(Delivery::Departure(Flow(0), &bytes, self.real_time.moment(Some(stamp), now)));
         }
         for _ in 0..self.reads_max {
             let Some((packet, stamp)) = self.queue.pop_front() else {
@@ -331,7 +332,9 @@ impl Wire for LossyWire {
                 link.open.retain(|index| *index != answered);
             }
             let moment = self.real_time.moment(Some(stamp), now);
-            deliver(Delivery::Arrival(Datagram { from: packet.from, bytes: &packet.bytes, moment }));
+            let (from, bytes) = (SocketAddr::new(packet.from, 0), &*packet.bytes);
+            let datagram = Datagram { from, to: None, ttl: None, bytes, length: bytes.len(), moment };
+            deliver(Delivery::Arrival(Flow(0), datagram));
         }
         false
     }
@@ -360,7 +363,7 @@ fn answer(request: Outgoing<'_>, kind: SocketKind, damage: Option<Damage>) -> Ve
         Some(Damage::ForeignCookie) => icmp[8..16].iter_mut().for_each(|byte| *byte = !*byte),
         Some(Damage::ForeignIdentifier) => icmp[4..6].iter_mut().for_each(|byte| *byte = !*byte),
     }
-    match request.to {
+    match request.to.ip() {
         IpAddr::V4(from) if kind == SocketKind::Raw => ip_header(from, &icmp),
         _ => icmp,
     }

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::limits::{DOUBT_TIME, LEAVE_GRACE};
 use kube_canary::peers::{Change, Directory, Method, Own, SlotId};
-use kube_canary::prober::{Clock, Event, Icmp, Prober, Settings, Sink, SocketKind};
-use kube_canary::statistics::{HistogramReading, MethodSink, PeerReading, Scale, Statistics};
+use kube_canary::prober::{Clock, Icmp, Observation, Prober, Settings, SocketKind};
+use kube_canary::statistics::{HistogramReading, PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
 
 use super::clock::ScriptedClock;
@@ -96,7 +96,7 @@ pub struct World {
     pub clock: ScriptedClock,
     /// The stage under test.
     pub prober: Prober<Icmp<LossyWire>, ScriptedClock>,
-    /// The sink of the prober.
+    /// What the prober has observed.
     pub statistics: Statistics,
     /// The names and their slots.
     pub directory: Directory,
@@ -122,35 +122,6 @@ pub struct World {
     touched: Vec<SlotId>,
     /// Declared last, so that it is dropped last.
     _no_leaks: NoLeaks,
-}
-
-/// Forwards to the statistics, and records the touched peers.
-struct Tap<'a> {
-    statistics: MethodSink<'a>,
-    touched: &'a mut Vec<SlotId>,
-}
-
-impl Sink for Tap<'_> {
-    fn event(&mut self, slot: SlotId, event: Event) {
-        self.touched.push(slot);
-        self.statistics.event(slot, event);
-    }
-
-    fn send_lag(&mut self, lag: Nanos) {
-        self.statistics.send_lag(lag);
-    }
-
-    fn read_delay(&mut self, delay: Nanos) {
-        self.statistics.read_delay(delay);
-    }
-
-    fn skipped(&mut self, probes: u64) {
-        self.statistics.skipped(probes);
-    }
-
-    fn unrelated(&mut self) {
-        self.statistics.unrelated();
-    }
 }
 
 fn take_due(coming: &mut Vec<(Nanos, Saying)>, now: Nanos) -> Option<(Nanos, Saying)> {
@@ -339,8 +310,13 @@ impl World {
             self.stop(now);
         }
         self.touched.clear();
-        let mut tap = Tap { statistics: self.statistics.sink(Method::Icmp), touched: &mut self.touched };
-        let drained = self.prober.turn(&mut tap);
+        let Self { statistics, touched, prober, .. } = self;
+        let drained = prober.turn(&mut |observation| {
+            if let Observation::Probe { slot, .. } = observation {
+                touched.push(slot);
+            }
+            statistics.record(Method::Icmp, observation);
+        });
         self.touched.sort_unstable();
         self.touched.dedup();
         for slot in std::mem::take(&mut self.touched) {

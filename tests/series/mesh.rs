@@ -11,7 +11,7 @@ use kube_canary::exposition::{
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
 use kube_canary::peers::{Directory, Method, Methods, Own, Presence, SlotId};
-use kube_canary::prober::{Event, Sink as _};
+use kube_canary::prober::{Event, Observation};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -128,7 +128,7 @@ impl Agent {
     }
 
     pub fn event(&self, slot: SlotId, event: Event) {
-        self.view.statistics.sink(Method::Icmp).event(slot, event);
+        self.view.statistics.record(Method::Icmp, Observation::probe(slot, event));
     }
 
     /// Returns the slots, and whether each has a listed peer.

@@ -5,7 +5,7 @@
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::verdicts::{Judged, Kind, Verdict, judge_whole};
 use kube_canary::peers::{Methods, SlotId};
-use kube_canary::prober::Sink;
+use kube_canary::prober::Observation;
 use kube_canary::report::{Flows, LosingFlow, Method, Suspect, Way};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -68,13 +68,13 @@ fn judged_whole(random: &mut Random, paths: usize, seconds: u32, rate_at: impl F
         statistics.tick(Nanos(u64::from(second) * 1_000_000_000));
         for link in &mut links {
             let udp = statistics.udp(link.slot).expect("UDP is probed");
-            let mut sink = statistics.sink(Method::Udp);
+            let observe = |observation| statistics.record(Method::Udp, observation);
             let slot = link.slot;
             link.pending.retain(|(at, flow, extra)| {
                 let waits = at + LOST_AFTER > second;
                 if !waits {
-                    sink.flow(slot, *flow, false, *extra);
-                    sink.flow_way(slot, *flow, link.from < LEFT);
+                    observe(Observation::Flow { slot, flow: *flow, answered: false, extra: *extra });
+                    observe(Observation::FlowDirection { slot, flow: *flow, there: link.from < LEFT });
                 }
                 waits
             });
@@ -85,7 +85,7 @@ fn judged_whole(random: &mut Random, paths: usize, seconds: u32, rate_at: impl F
                     link.pending.push((second, flow, extra));
                     link.lost.extend((!extra).then_some(second));
                 } else {
-                    sink.flow(slot, flow, true, extra);
+                    observe(Observation::Flow { slot, flow, answered: true, extra });
                 }
             }
         }

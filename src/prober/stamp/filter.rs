@@ -106,7 +106,7 @@ fn instructions_v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: 
 
 /// Returns the program that lets only these sources pass, for a socket of one family. The sources
 /// are in ascending order, and those of the other family are left out.
-pub fn of_family(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
+pub fn from_sources(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
     finished(&instructions(over_ipv6, sources, ranges_max))
 }
 

@@ -42,13 +42,15 @@ impl Strangers {
     /// twice, so that a flood of forged ones removes none that returns.
     pub(super) fn note(&mut self, address: IpAddr, ssid: u16, half: u32) {
         let address = address.to_canonical();
-        let is_it = |place: &&mut Option<Session>| place.is_some_and(|it| (it.address, it.ssid) == (address, ssid));
+        let is_it = |place: &&mut Option<Session>| {
+            place.is_some_and(|session| (session.address, session.ssid) == (address, ssid))
+        };
         if let Some(Some(known)) = self.0.iter_mut().find(is_it) {
             let [newer, older] = known.at(half);
             (known.half, known.heard) = (half, [newer.saturating_add(1), older]);
             return;
         }
-        let requests = |place: &Option<Session>| place.map_or(0, |it| it.requests(half));
+        let requests = |place: &Option<Session>| place.map_or(0, |session| session.requests(half));
         let least = self.0.iter_mut().min_by_key(|place| requests(place)).filter(|place| requests(place) < 2);
         if let Some(place) = least {
             *place = Some(Session { address, ssid, half, heard: [1, 0] });
@@ -76,7 +78,8 @@ mod tests {
         for half in [0, 0, 1, 1] {
             strangers.note(host(1), 6, half);
         }
-        let requests = |half| strangers.list(half).map(|it| (it.ssid, it.requests)).collect::<Vec<_>>();
+        let requests =
+            |half| strangers.list(half).map(|stranger| (stranger.ssid, stranger.requests)).collect::<Vec<_>>();
         assert_eq!([1, 2, 3].map(requests), [vec![(6, 4)], vec![(6, 2)], vec![]]);
     }
 
@@ -98,7 +101,7 @@ mod tests {
             }
         }
         strangers.note(host(4), 200, 0);
-        assert!(strangers.list(0).all(|it| it.address != host(4)));
+        assert!(strangers.list(0).all(|stranger| stranger.address != host(4)));
         strangers.note(host(4), 200, 2);
         assert_eq!(strangers.list(2).collect::<Vec<_>>(), [Stranger { address: host(4), ssid: 200, requests: 1 }]);
     }

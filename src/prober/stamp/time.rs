@@ -98,7 +98,7 @@ impl ErrorEstimate {
 
     /// Returns the estimate of a clock with this largest error, as `sys::ntp` returns it: `None` if
     /// the clock is not synchronized.
-    pub fn of_clock(error: Option<Nanos>) -> Self {
+    pub fn from_clock_error(error: Option<Nanos>) -> Self {
         error.map_or(Self::UNKNOWN, |error| Self::new(error, true))
     }
 

@@ -2,7 +2,7 @@
 //! answers those of others.
 //!
 //! Everything runs on the probe thread. [`Tcp`] decides what is sent and what is lost, over a
-//! [`Wire`] and a [`Clock`](super::Clock). [`Sockets`] is the real wire. The outcomes go through
+//! [`TcpWire`] and a [`Clock`](super::Clock). [`Sockets`] is the real wire. The outcomes go through
 //! the same [`Engine`](super::Engine) as those of ICMP, so drains, doubts and counters behave
 //! alike.
 //!
@@ -18,13 +18,14 @@
 //! answer may be to either copy. So a probe is lost if it is not answered within `--timeout`, and
 //! never later than after that second. A handshake whose SYN was repeated is always lost. If it is
 //! done in the end, it is lost and late, its repetitions are counted
-//! ([`super::Sink::syn_retransmissions`]), and it gives no round-trip time. The connection stays
-//! open for [`KEPT_FOR`] for that. A silent peer's repetitions are not counted: they say no more
-//! than the loss.
+//! ([`super::Observation::SynRetransmissions`]), and it gives no round-trip time. The connection
+//! stays open for [`KEPT_FOR`] for that. A silent peer's repetitions are not counted: they say no
+//! more than the loss.
 //!
 //! A handshake that is refused (a reset, or an ICMP error "port unreachable") is lost after the
 //! same time, because the peer's pod may just be replaced. It is also counted apart
-//! ([`super::Sink::refused`]), directly after its loss. Other errors from the network are silence.
+//! ([`super::Observation::Refused`]), directly after its loss. Other errors from the network are
+//! silence.
 //!
 //! # What is not sent
 //! If this host's own firewall drops the SYN, connect(2) does not say so: the handshake looks like
@@ -73,7 +74,7 @@ pub const KEPT_FOR: Nanos = Nanos::from_millis(3_200);
 /// State of a handshake after the call that began it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It is in flight, or done already: the next [`Wire::read`] finds it.
+    /// It is in flight, or done already: the next [`TcpWire::read`] finds it.
     InFlight,
     /// It was refused at once. Its place is free.
     Refused,
@@ -81,7 +82,7 @@ pub enum Begun {
 
 /// How a handshake has ended, as the kernel reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Handshake {
     /// The other end has answered with a SYN-ACK.
     Done {
         /// Time from the SYN to the SYN-ACK. It means nothing if the SYN was repeated.
@@ -108,7 +109,7 @@ pub struct Accepts {
 }
 
 /// The seam to the network: everything that the TCP prober needs of sockets.
-pub trait Wire {
+pub trait TcpWire {
     /// Begins a handshake with `to`, in a place that is free. Never blocks.
     ///
     /// # Errors
@@ -117,7 +118,7 @@ pub trait Wire {
     /// Reports the handshakes that have an outcome. Their connections are closed, and their places
     /// are free. Also accepts and closes the connections of others, up to `accepts`. Returns the
     /// number of those that were not of strangers.
-    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Outcome)) -> usize;
+    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Handshake)) -> usize;
     /// Whether a router or the peer's kernel has refused a handshake that is still in flight.
     fn is_refused(&mut self, place: Place) -> bool;
     /// Whether this host has dropped the repeated SYN of a handshake that is still in flight.

@@ -42,14 +42,14 @@ impl Refusals {
 
     /// Removes a refusal of this slot. Returns whether there was one.
     pub fn take(&mut self, slot: SlotId) -> bool {
-        let taken = self.of(slot) > 0;
+        let taken = self.count(slot) > 0;
         self.remove(slot, u8::from(taken));
         taken
     }
 
     /// Removes all refusals of this slot.
     pub fn clear(&mut self, slot: SlotId) {
-        self.remove(slot, self.of(slot));
+        self.remove(slot, self.count(slot));
     }
 
     /// Moves the refusals as their peers move.
@@ -70,7 +70,7 @@ impl Refusals {
         self.counts.resident_bytes()
     }
 
-    fn of(&self, slot: SlotId) -> u8 {
+    fn count(&self, slot: SlotId) -> u8 {
         // No page is touched as long as nothing was refused.
         if self.open == 0 { 0 } else { self.counts.get(slot.index()).map_or(0, |count| count.0) }
     }

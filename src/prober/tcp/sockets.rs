@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::calls::{self, CLOSED, Polled, SYN_RECEIVED, SYN_SENT};
 use super::connections::Place;
 use super::listener::{ListenError, Listener};
-use super::{Accepts, Begun, Outcome, Wire};
+use super::{Accepts, Begun, Handshake, TcpWire};
 use crate::limits::TCP_HANDSHAKES_MAX;
 use crate::prober::{SendError, Sources, options};
 use crate::sys::lacks::Lack;
@@ -80,9 +80,9 @@ impl Sockets {
     }
 }
 
-impl Wire for Sockets {
+impl TcpWire for Sockets {
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError> {
-        let socket = open(self.sources.of(to.is_ipv6()), to).map_err(|error| match error.raw_os_error() {
+        let socket = open(self.sources.address(to.is_ipv6()), to).map_err(|error| match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE | libc::EAFNOSUPPORT) => SendError::NoSocket,
             _ => SendError::from(&error),
         })?;
@@ -99,7 +99,7 @@ impl Wire for Sockets {
         Ok(Begun::InFlight)
     }
 
-    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Outcome)) -> usize {
+    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Handshake)) -> usize {
         let mut polled = [Polled::NONE; LISTENERS + TCP_HANDSHAKES_MAX];
         let (listeners, handshakes) = polled.split_at_mut(LISTENERS);
         for (polled, listener) in listeners.chunks_exact_mut(2).zip(self.listeners.iter().flatten()) {
@@ -182,20 +182,20 @@ fn error(socket: &Socket) -> Option<io::Error> {
 }
 
 /// Returns the outcome of a handshake; `None` while it is in flight.
-fn outcome(socket: &Socket) -> Option<Outcome> {
-    let Ok(info) = calls::info(socket.as_fd()) else { return Some(Outcome::Failed) };
+fn outcome(socket: &Socket) -> Option<Handshake> {
+    let Ok(info) = calls::info(socket.as_fd()) else { return Some(Handshake::Failed) };
     let retransmissions = info.retransmissions;
-    let done = Outcome::Done { rtt: info.rtt, retransmissions };
+    let done = Handshake::Done { rtt: info.rtt, retransmissions };
     match info.state {
         SYN_SENT | SYN_RECEIVED | CLOSED => {}
         _ => return Some(done),
     }
     match error(socket).as_ref().map(io::Error::kind) {
-        Some(io::ErrorKind::ConnectionRefused) => Some(Outcome::Refused { retransmissions }),
+        Some(io::ErrorKind::ConnectionRefused) => Some(Handshake::Refused { retransmissions }),
         // The peer has closed the connection already. Only one that was established can be reset.
         Some(io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => Some(done),
-        Some(_) => Some(Outcome::Failed),
-        None if info.state == CLOSED => Some(Outcome::Failed),
+        Some(_) => Some(Handshake::Failed),
+        None if info.state == CLOSED => Some(Handshake::Failed),
         None => None,
     }
 }

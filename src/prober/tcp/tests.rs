@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::*;
 use crate::peers::{Change, Network, SlotId, ZoneId};
-use crate::prober::{Clock, Event, Prober, Settings, Sink, Stamp};
+use crate::prober::{Clock, Event, Observation, Prober, Settings, Stamp};
 
 /// A clock that stands still until it is set.
 #[derive(Clone, Debug, Default)]
@@ -31,51 +31,21 @@ impl Clock for SetClock {
     }
 }
 
-/// What the prober has reported, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Reported {
-    Event(SlotId, Event),
-    Refused(SlotId),
-    Repeated(SlotId, u32),
-    Skipped(u64),
-}
-
+/// What the prober has observed, in order. Which reply has caused an event is left out.
 #[derive(Debug, Default)]
-struct Reports(Vec<Reported>);
+struct Observed(Vec<Observation>);
 
-impl Reports {
-    fn take(&mut self) -> Vec<Reported> {
+impl Observed {
+    fn take(&mut self) -> Vec<Observation> {
         std::mem::take(&mut self.0)
     }
-}
 
-impl Sink for Reports {
-    fn event(&mut self, slot: SlotId, event: Event) {
-        self.0.push(Reported::Event(slot, event));
-    }
-
-    fn send_lag(&mut self, _: Nanos) {
-        panic!("a handshake waits for a turn on purpose");
-    }
-
-    fn skipped(&mut self, probes: u64) {
-        self.0.push(Reported::Skipped(probes));
-    }
-
-    fn read_delay(&mut self, _: Nanos) {
-        panic!("no handshake is stamped on arrival");
-    }
-
-    fn unrelated(&mut self) {
-        panic!("nothing unrelated arrives");
-    }
-
-    fn refused(&mut self, slot: SlotId) {
-        self.0.push(Reported::Refused(slot));
-    }
-
-    fn syn_retransmissions(&mut self, slot: SlotId, count: u32) {
-        self.0.push(Reported::Repeated(slot, count));
+    fn observe(&mut self, observation: Observation) {
+        self.0.push(match observation {
+            Observation::Probe { slot, event, .. } => Observation::probe(slot, event),
+            Observation::Refused(_) | Observation::SynRetransmissions { .. } | Observation::Skipped(_) => observation,
+            other => panic!("{other:?} is not of TCP"),
+        });
     }
 }
 
@@ -99,11 +69,11 @@ fn probe(slot: u32, address: IpAddr, terminating: bool) -> Change {
     Change::Probe { slot, address, zone, network, terminating }
 }
 
-fn received(slot: u32, us: u64, sequence: u16) -> Reported {
+fn received(slot: u32, us: u64, sequence: u16) -> Observation {
     let (rtt, stamp) = (Nanos(us * 1_000), Stamp::Kernel);
-    Reported::Event(SlotId(slot), Event::Received { rtt, reordered: false, sequence, stamp })
+    Observation::probe(SlotId(slot), Event::Received { rtt, reordered: false, sequence, stamp })
 }
 
-fn event(slot: u32, event: Event) -> Reported {
-    Reported::Event(SlotId(slot), event)
+fn event(slot: u32, event: Event) -> Observation {
+    Observation::probe(SlotId(slot), event)
 }

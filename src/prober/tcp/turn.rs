@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::connections::{Connection, Connections, Place};
 use super::refusals::Refusals;
-use super::{Accepts, Begun, KEPT_FOR, Outcome, REPEATED_AFTER, Wire};
+use super::{Accepts, Begun, Handshake, KEPT_FOR, REPEATED_AFTER, TcpWire};
 use crate::limits::{
     TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL, TCP_STRANGERS_EVERY, TCP_STRANGERS_MAX,
 };
 use crate::peers::{Change, Compaction, SlotId};
 use crate::prober::probing::{Common, Peer, Protocol};
-use crate::prober::{Clock, Engine, Event, Moment, Prober, Schedule, SendError, Settings, Sink};
+use crate::prober::{Clock, Engine, Event, Moment, Observation, Prober, Schedule, SendError, Settings};
 use crate::units::Nanos;
 
 /// Handshakes that one turn begins. Each takes about 10 µs of CPU, and other probes wait for them.
@@ -73,7 +73,7 @@ pub struct Tcp<W> {
     strangers: Nanos,
 }
 
-impl<W: Wire> Tcp<W> {
+impl<W: TcpWire> Tcp<W> {
     /// Makes a prober without peers. A handshake that takes [`REPEATED_AFTER`] is lost. The
     /// interval is at least [`TCP_INTERVAL`].
     pub fn prober<C: Clock>(wire: W, clock: C, settings: &Settings, handshakes: Handshakes) -> Prober<Self, C> {
@@ -102,7 +102,7 @@ impl<W: Wire> Tcp<W> {
     }
 }
 
-impl<W: Wire, C: Clock> Prober<Tcp<W>, C> {
+impl<W: TcpWire, C: Clock> Prober<Tcp<W>, C> {
     /// Returns the wire of the prober.
     pub const fn wire(&mut self) -> &mut W {
         &mut self.protocol.wire
@@ -115,7 +115,7 @@ impl<W: Wire, C: Clock> Prober<Tcp<W>, C> {
     }
 }
 
-impl<W: Wire> Protocol for Tcp<W> {
+impl<W: TcpWire> Protocol for Tcp<W> {
     const PROBES_NODES: bool = false;
 
     fn resident_bytes(&self) -> usize {
@@ -150,16 +150,16 @@ impl<W: Wire> Protocol for Tcp<W> {
         self.retries.retain(|(_, retried)| *retried != slot);
     }
 
-    fn turn<C: Clock>(&mut self, common: &mut Common<C>, sink: &mut impl Sink) -> bool {
+    fn turn<C: Clock>(&mut self, common: &mut Common<C>, observe: &mut impl FnMut(Observation)) -> bool {
         let (start, since_last) = common.begin_turn();
         self.credit = self.credit.plus(since_last).min(CREDIT_MAX);
-        let drained = self.read(common, start, sink);
-        self.look_after_overdue(common, start, sink);
-        self.expire(common, start, sink);
+        let drained = self.read(common, start, observe);
+        self.look_after_overdue(common, start, observe);
+        self.expire(common, start, observe);
         if !common.finishing {
-            self.send_due(common, start, sink);
+            self.send_due(common, start, observe);
         }
-        common.report_skipped(sink);
+        common.report_skipped(observe);
         drained
     }
 
@@ -177,8 +177,8 @@ impl<W: Wire> Protocol for Tcp<W> {
     }
 }
 
-impl<W: Wire> Tcp<W> {
-    fn read<C: Clock>(&mut self, common: &mut Common<C>, start: Nanos, sink: &mut impl Sink) -> bool {
+impl<W: TcpWire> Tcp<W> {
+    fn read<C: Clock>(&mut self, common: &mut Common<C>, start: Nanos, observe: &mut impl FnMut(Observation)) -> bool {
         let Self { wire, connections, refusals, timeout, credit, strangers, .. } = self;
         let Common { clock, engine, .. } = common;
         let affordable = usize::try_from(credit.0 / ACCEPT_COST.0).unwrap_or(usize::MAX);
@@ -187,15 +187,15 @@ impl<W: Wire> Tcp<W> {
             accepts.strangers = TCP_STRANGERS_MAX.unsigned_abs() as usize;
             *strangers = start.plus(TCP_STRANGERS_EVERY.into());
         }
-        let accepted = wire.read(accepts, &mut |place, outcome| {
+        let accepted = wire.read(accepts, &mut |place, handshake| {
             let Some(Connection { label, at, to, overdue, .. }) = connections.take(place) else { return };
-            let (retransmissions, rtt) = match outcome {
-                Outcome::Done { rtt, retransmissions } => (retransmissions, Some(rtt)),
-                Outcome::Refused { retransmissions } => (retransmissions, None),
-                Outcome::Failed => return,
+            let (retransmissions, rtt) = match handshake {
+                Handshake::Done { rtt, retransmissions } => (retransmissions, Some(rtt)),
+                Handshake::Refused { retransmissions } => (retransmissions, None),
+                Handshake::Failed => return,
             };
             if retransmissions > 0 {
-                sink.syn_retransmissions(label.slot, retransmissions);
+                observe(Observation::SynRetransmissions { slot: label.slot, count: retransmissions });
             }
             let now = clock.now();
             let moment = match rtt {
@@ -211,7 +211,7 @@ impl<W: Wire> Tcp<W> {
                 }
             };
             if let Some((slot, events)) = engine.reply(label, to, moment) {
-                events.into_iter().flatten().for_each(|event| sink.event_of_reply(slot, label.sequence, event));
+                Observation::from_reply(slot, label.sequence, events).for_each(&mut *observe);
             }
         });
         *credit = credit.since(Nanos(ACCEPT_COST.0 * accepted as u64));
@@ -221,7 +221,12 @@ impl<W: Wire> Tcp<W> {
 
     /// Looks at the handshakes whose time is over, and closes those that were kept long enough.
     /// A handshake whose loss is due, and that this host has not sent, is none.
-    fn look_after_overdue<C: Clock>(&mut self, common: &mut Common<C>, now: Nanos, sink: &mut impl Sink) {
+    fn look_after_overdue<C: Clock>(
+        &mut self,
+        common: &mut Common<C>,
+        now: Nanos,
+        observe: &mut impl FnMut(Observation),
+    ) {
         let Self { wire, connections, refusals, timeout, unsent_wait, .. } = self;
         let engine = &mut common.engine;
         let decided_after = timeout.plus(*unsent_wait);
@@ -241,7 +246,7 @@ impl<W: Wire> Tcp<W> {
                 None
             };
             if let Some(event) = unsent {
-                sink.event(connection.label.slot, event);
+                observe(Observation::probe(connection.label.slot, event));
             }
             let ended = refused || unsent.is_some() || age > KEPT_FOR;
             if ended {
@@ -252,15 +257,15 @@ impl<W: Wire> Tcp<W> {
     }
 
     /// Decides losses as of a time until which all outcomes were found.
-    fn expire<C: Clock>(&mut self, common: &mut Common<C>, as_of: Nanos, sink: &mut impl Sink) {
+    fn expire<C: Clock>(&mut self, common: &mut Common<C>, as_of: Nanos, observe: &mut impl FnMut(Observation)) {
         while let Some((slot, event)) = common.engine.expire(as_of) {
-            sink.event(slot, event);
+            observe(Observation::probe(slot, event));
             if event == Event::Lost && self.retries_lost {
                 self.retry(slot, as_of);
             }
             // A withdrawn probe takes its refusal with it.
             if self.refusals.take(slot) && event == Event::Lost {
-                sink.refused(slot);
+                observe(Observation::Refused(slot));
             }
         }
     }
@@ -277,7 +282,7 @@ impl<W: Wire> Tcp<W> {
         }
     }
 
-    fn send_due<C: Clock>(&mut self, common: &mut Common<C>, now: Nanos, sink: &mut impl Sink) {
+    fn send_due<C: Clock>(&mut self, common: &mut Common<C>, now: Nanos, observe: &mut impl FnMut(Observation)) {
         let mut left = CONNECTS_MAX;
         // They are in the order of their times.
         while left > 0
@@ -286,7 +291,7 @@ impl<W: Wire> Tcp<W> {
         {
             let (_, slot) = self.retries.remove(0);
             left -= 1;
-            self.send(common, place, slot, sink);
+            self.send(common, place, slot, observe);
         }
         while let Some((due, slot)) = self.rest.or_else(|| common.schedule.advance(now)) {
             let place = if left > 0 { self.place() } else { None };
@@ -298,8 +303,8 @@ impl<W: Wire> Tcp<W> {
             left -= 1;
             self.rest = common.schedule.after(slot).map(|next| (due, next));
             match place {
-                Some(place) => self.send(common, place, slot, sink),
-                None => sink.event(slot, Event::NotSent(SendError::TableFull)),
+                Some(place) => self.send(common, place, slot, observe),
+                None => observe(Observation::probe(slot, Event::NotSent(SendError::TableFull))),
             }
         }
     }
@@ -314,18 +319,24 @@ impl<W: Wire> Tcp<W> {
         })
     }
 
-    fn send<C: Clock>(&mut self, common: &mut Common<C>, place: Place, slot: SlotId, sink: &mut impl Sink) {
+    fn send<C: Clock>(
+        &mut self,
+        common: &mut Common<C>,
+        place: Place,
+        slot: SlotId,
+        observe: &mut impl FnMut(Observation),
+    ) {
         let Self { wire, connections, refusals, port, .. } = self;
         let Common { clock, engine, .. } = common;
         let Some(to) = engine.address(slot) else { return };
         let at = clock.now();
         let label = match engine.begin(slot, at) {
             Ok(label) => label,
-            Err(reason) => return sink.event(slot, Event::NotSent(reason)),
+            Err(reason) => return observe(Observation::probe(slot, Event::NotSent(reason))),
         };
         let begun = wire.connect(place, SocketAddr::new(to, *port));
         if let Some(event) = engine.sent(label, begun.map(|_| ())) {
-            sink.event(slot, event);
+            observe(Observation::probe(slot, event));
         }
         match begun {
             Ok(Begun::InFlight) => connections.put(place, Connection { label, at, to, overdue: false, decided: false }),

@@ -10,15 +10,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::mtu::{MtuSearch, Route, payload_bytes};
-use super::prober::Guest;
 use super::trace::Tracer;
-use super::wire::{Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire};
 use crate::limits::{DWELL_MAX, PATH_MTU_MAX, PAYLOAD_BYTES_MIN};
 use crate::peers::{Change, Compaction, Network, SlotId};
+use crate::prober::datagrams::Guest;
 use crate::prober::packet::{Codec, Label};
 use crate::prober::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, write_request};
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
-use crate::prober::{Clock, Moment, SendError};
+use crate::prober::{Clock, Datagram, Delivery, Flow, Moment, Outgoing, Refusal, SendError, Wire};
 use crate::sys::region::List;
 use crate::units::Nanos;
 
@@ -103,7 +102,7 @@ impl Explorer {
     /// is not known, and then the path MTU is not searched.
     pub fn turn(
         &mut self,
-        wire: &mut impl UdpWire,
+        wire: &mut impl Wire,
         clock: &impl Clock,
         as_of: Nanos,
         address: impl Fn(SlotId) -> Option<IpAddr>,
@@ -140,7 +139,7 @@ impl Explorer {
 
     fn send(
         &mut self,
-        wire: &mut impl UdpWire,
+        wire: &mut impl Wire,
         clock: &impl Clock,
         (to, flow, ttl): (SocketAddr, Flow, Option<u8>),
         label: Label,
@@ -169,7 +168,7 @@ impl Explorer {
     }
 
     /// Recognizes a request of ours to `to` by its first bytes, as an ICMP error quotes them.
-    fn of_request(&self, bytes: &[u8], to: IpAddr) -> Option<Known> {
+    fn identify_request(&self, bytes: &[u8], to: IpAddr) -> Option<Known> {
         let (sequence, _) = bytes.split_first_chunk()?;
         let padding = bytes.get(BASE_BYTES + TLV_HEADER_BYTES..)?.first_chunk()?;
         self.identify(padding, u32::from_be_bytes(*sequence), to)
@@ -185,7 +184,7 @@ impl Explorer {
         let Some(reply) = Reply::read(datagram.bytes).filter(|_| datagram.from.port() == self.port) else {
             return false;
         };
-        let known = reply.padding.and_then(|it| self.identify(it, reply.sender_sequence, datagram.from.ip()));
+        let known = reply.padding.and_then(|padding| self.identify(padding, reply.sender_sequence, datagram.from.ip()));
         match known.filter(|(_, (_, sent_by, _))| *sent_by == flow) {
             Some((Kind::Trace, packet)) => self.tracer.answered(packet, datagram.moment),
             Some((Kind::Mtu, packet)) => self.mtu.answered(packet, self.now),
@@ -216,10 +215,9 @@ impl Guest for Explorer {
             },
             Delivery::Arrival(flow, datagram) => self.arrived(flow, &datagram),
             Delivery::Refused { flow, to, offender, refusal, bytes, moment } => {
-                let known = self.of_request(bytes, to.ip()).filter(|(_, (_, sent_by, _))| *sent_by == flow);
+                let known = self.identify_request(bytes, to.ip()).filter(|(_, (_, sent_by, _))| *sent_by == flow);
                 known.is_some_and(|known| self.refused(known, offender, refusal, moment))
             }
-            Delivery::Request(_) | Delivery::Answered(..) => false,
         }
     }
 }

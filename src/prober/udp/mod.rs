@@ -6,25 +6,23 @@
 //! - An answer of a socket that is bound to all addresses leaves from the address that the routing
 //!   table prefers. The reflector must give it the address that the request was sent to.
 
-mod answers;
 mod delay;
+mod exchange;
 mod explorer;
-mod link;
 pub mod mtu;
 mod open;
-mod outbox;
 mod packets;
-mod prober;
 mod reflecting;
 pub mod route;
+mod session;
 pub mod socket;
 pub mod trace;
 mod ways;
 pub mod wire;
 
+pub use exchange::Udp;
 pub use explorer::Explorer;
 pub use open::UdpSocketError;
-pub use prober::{Guest, Udp};
 pub use reflecting::Reflecting;
 pub use socket::UdpSockets;
-pub use wire::{Answer, Datagram, Delivery, Flow, Outgoing, Refusal, UdpWire, Unreachable};
+pub use wire::{Answer, Reflected, UdpWire};

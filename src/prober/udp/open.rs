@@ -96,7 +96,7 @@ pub(super) fn senders(
     if !listen.is_unspecified() && listen.is_ipv6() != over_ipv6 {
         return Ok((senders, abilities));
     }
-    let source = sources.of(over_ipv6).unwrap_or_else(|| any(over_ipv6));
+    let source = sources.address(over_ipv6).unwrap_or_else(|| any(over_ipv6));
     for _ in 0..flows {
         let socket = match bind(SocketAddr::new(source, 0), false) {
             Ok(socket) => socket,

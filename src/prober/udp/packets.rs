@@ -1,13 +1,13 @@
 //! UDP datagrams as `prober::mmsg` sends and reads them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
-use super::wire::{Answer, Datagram, Outgoing, Refusal, Unreachable};
-use crate::prober::Moment;
+use super::wire::Answer;
 use crate::prober::control::{
     ERROR_BYTES, FLAGS_BYTES, Facts, LOCAL_BYTES, Origin, QueuedError, STAMP_BYTES, TTL_BYTES, Writer, scope, words,
 };
 use crate::prober::mmsg::{Packet, Received};
+use crate::prober::{Refusal, Unreachable};
 
 /// Words for what the kernel says of a datagram that has arrived.
 pub const ARRIVAL_WORDS: usize = words([STAMP_BYTES, TTL_BYTES, LOCAL_BYTES]);
@@ -15,32 +15,9 @@ pub const ARRIVAL_WORDS: usize = words([STAMP_BYTES, TTL_BYTES, LOCAL_BYTES]);
 /// ICMP error, too.
 pub const ERROR_WORDS: usize = words([STAMP_BYTES, TTL_BYTES, ERROR_BYTES]);
 
-impl Packet for Outgoing<'_> {
-    type Control = [u64; words([TTL_BYTES])];
-    const EMPTY: Self::Control = [0; words([TTL_BYTES])];
-    const FAILS_FOR_OTHERS: bool = true;
-
-    fn to(&self) -> SocketAddr {
-        self.to
-    }
-
-    fn bytes(&self) -> &[u8] {
-        self.bytes
-    }
-
-    fn control(&self, room: &mut Self::Control) -> usize {
-        let mut writer = Writer::new(room);
-        if let Some(ttl) = self.ttl {
-            writer.ttl(self.to.is_ipv6(), ttl);
-        }
-        writer.bytes()
-    }
-}
-
 impl Packet for Answer<'_> {
     type Control = [u64; words([LOCAL_BYTES, FLAGS_BYTES])];
     const EMPTY: Self::Control = [0; words([LOCAL_BYTES, FLAGS_BYTES])];
-    const FAILS_FOR_OTHERS: bool = false;
 
     fn to(&self) -> SocketAddr {
         self.to
@@ -60,16 +37,6 @@ impl Packet for Answer<'_> {
         }
         writer.bytes()
     }
-}
-
-/// A source that no datagram has: the kernel has not said it.
-const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-
-/// Returns a datagram that has arrived.
-pub fn datagram<'a>(packet: &Received<'a>, moment: Moment) -> Datagram<'a> {
-    let Facts { ttl, local, .. } = Facts::read(packet.control);
-    let from = packet.from.unwrap_or(NOWHERE);
-    Datagram { from, to: local, ttl, bytes: packet.bytes, length: packet.length, moment }
 }
 
 /// What the error queue returns of a datagram.

@@ -7,12 +7,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::delay::Delays;
-use super::wire::{Answer, Datagram, Delivery, UdpWire};
+use super::wire::{Answer, Reflected, UdpWire};
 use crate::limits::STAMP_ANSWER_BYTES_MAX;
 use crate::peers::name_in_reports;
 use crate::prober::mmsg::BATCH;
 use crate::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, set_reflected_at};
-use crate::prober::{Clock, Moment};
+use crate::prober::wire::NOWHERE;
+use crate::prober::{Clock, Datagram, Moment};
 use crate::sys::region::Table;
 use crate::units::Nanos;
 
@@ -85,9 +86,8 @@ impl Reflecting {
             // step of the real-time clock between them has no effect.
             let ahead = clock.realtime().0.wrapping_sub(clock.now().0).cast_signed();
             let drained = wire.requests(clock, &mut |delivery| match delivery {
-                Delivery::Request(datagram) => self.take(&datagram, clock.now(), ahead),
-                Delivery::Answered(bytes, moment) => self.left(bytes, moment),
-                _ => {}
+                Reflected::Request(datagram) => self.take(&datagram, clock.now(), ahead),
+                Reflected::Answered(bytes, moment) => self.left(bytes, moment),
             });
             self.flush(wire, clock, ahead);
             if drained {
@@ -117,7 +117,6 @@ impl Reflecting {
 
     /// Sends the answers that are written.
     fn flush(&mut self, wire: &mut impl UdpWire, clock: &impl Clock, ahead: i64) {
-        const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
         let count = self.written.len();
         if count == 0 {
             return;

@@ -13,16 +13,18 @@ use rustix::event::{Timespec, epoll};
 use socket2::{SockFilter, SockRef};
 
 use super::open::{self, UdpSocketError};
-use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, Entry, datagram, entry};
-use super::wire::{Answer, Delivery, Flow, Outgoing, UdpWire};
+use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, Entry, entry};
+use super::wire::{Answer, Reflected, UdpWire};
 use crate::limits::{FLOWS_MAX, STAMP_STRANGERS_EVERY, STAMP_STRANGERS_MAX};
 use crate::peers::Family;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
 use crate::prober::mmsg::{self, BATCH, Batch, Queue};
 use crate::prober::options::{ReceiveQueue, UdpAbilities};
+use crate::prober::pacer::Readable;
 use crate::prober::stamp::filter;
-use crate::prober::{Clock, Moment, SendError, Sources, options};
+use crate::prober::wire::datagram;
+use crate::prober::{Clock, Delivery, Flow, Moment, Outgoing, SendError, Sources, Wire, options};
 use crate::sys::lacks::Lack;
 use crate::units::Nanos;
 
@@ -196,12 +198,6 @@ impl UdpSockets {
         std::mem::replace(&mut self.overflows.requests, false)
     }
 
-    /// Waits until there is something to read, if that must wake the thread (see
-    /// [`UdpWire::attend`]). Cancel-safe.
-    pub async fn readable(&self) {
-        self.epoll.readable().await;
-    }
-
     /// Asks the kernel which sockets have something to read.
     fn look(&mut self) {
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; SOCKETS_MAX];
@@ -222,7 +218,7 @@ impl UdpSockets {
     }
 
     /// Delivers what strangers have sent, from time to time. What it lacks, the kernel has dropped.
-    fn of_strangers(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) {
+    fn read_strangers(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Reflected<'_>)) {
         let now = clock.now();
         if now < self.strangers_at {
             return;
@@ -232,7 +228,7 @@ impl UdpSockets {
             for _ in 0..STAMP_STRANGERS_MAX / BATCH {
                 let arrived = self.arrivals.receive(strangers.as_fd(), Queue::Arrivals).unwrap_or(0);
                 for packet in self.arrivals.packets().take(arrived) {
-                    deliver(Delivery::Request(datagram(&packet, Moment::read(now))));
+                    deliver(Reflected::Request(datagram(&packet, Moment::read(now))));
                 }
                 if arrived < BATCH {
                     break;
@@ -368,13 +364,13 @@ impl Reader<'_> {
         &mut self,
         reflector: &mut Sender,
         has_departures: bool,
-        deliver: &mut dyn FnMut(Delivery<'_>),
+        deliver: &mut dyn FnMut(Reflected<'_>),
     ) -> io::Result<bool> {
         let read = |errors: &mut Batch<_>| errors.receive(reflector.fd.as_fd(), Queue::Errors).unwrap_or(0);
         let count = if has_departures { read(self.errors) } else { 0 };
         let now = self.real_time.check(self.clock);
         for packet in self.errors.packets().take(count) {
-            deliver(Delivery::Answered(packet.bytes, self.real_time.moment(packet.stamp, now)));
+            deliver(Reflected::Answered(packet.bytes, self.real_time.moment(packet.stamp, now)));
         }
         let arrived = self.arrivals.receive(reflector.fd.as_fd(), Queue::Arrivals)?;
         self.overflows.requests |= arrived == BATCH && reflector.overflow() > 0;
@@ -382,46 +378,21 @@ impl Reader<'_> {
         for packet in self.arrivals.packets().take(arrived) {
             *self.stamped = packet.stamp.is_some();
             let moment = self.real_time.moment(packet.stamp, now);
-            deliver(Delivery::Request(datagram(&packet, moment)));
+            deliver(Reflected::Request(datagram(&packet, moment)));
         }
         Ok(arrived < BATCH && count < BATCH)
     }
 }
 
-impl UdpWire for UdpSockets {
-    fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16> {
-        Some(self.senders[usize::from(over_ipv6)].get(usize::from(flow.0))?.port)
+impl Readable for UdpSockets {
+    async fn readable(&self) {
+        self.epoll.readable().await;
     }
+}
 
+impl Wire for UdpSockets {
     fn make_room(&mut self, peers: usize) {
         self.all().for_each(|(_, fd)| options::make_room(fd, peers));
-    }
-
-    fn admit(
-        &mut self,
-        program: &dyn Fn(bool, usize) -> Vec<SockFilter>,
-        choosing: &dyn Fn(bool, usize) -> Vec<SockFilter>,
-    ) {
-        for (over_ipv6, reflector) in [false, true].into_iter().zip(&self.reflectors) {
-            let Some(reflector) = reflector else { continue };
-            if self.strangers[usize::from(over_ipv6)].is_some() {
-                let attach = |program: &[SockFilter]| options::choose_by(&reflector.fd, program);
-                if let Err(error) = filter::attach(|ranges| choosing(over_ipv6, ranges), attach) {
-                    log::debug!("what strangers send by UDP is not told from what members send: {error}");
-                }
-            }
-            let attach = |program: &[SockFilter]| SockRef::from(&reflector.fd).attach_filter(program);
-            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
-        }
-    }
-
-    fn admit_answers(&mut self, program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {
-        for (over_ipv6, senders) in [false, true].into_iter().zip(&self.senders) {
-            let attach = |program: &[SockFilter]| {
-                senders.iter().try_for_each(|sender| SockRef::from(&sender.fd).attach_filter(program))
-            };
-            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
-        }
     }
 
     fn attend(&mut self, turns_are_frequent: bool) {
@@ -442,19 +413,6 @@ impl UdpWire for UdpSockets {
                 }),
             }
             from = to;
-        }
-    }
-
-    fn answer(&mut self, answers: &[Answer<'_>]) {
-        let mut from = 0;
-        while let Some(first) = answers.get(from) {
-            let family = first.to.is_ipv6();
-            let run = answers[from..].iter().take_while(|answer| answer.to.is_ipv6() == family).count();
-            if let Some(reflector) = &self.reflectors[usize::from(family)] {
-                // What cannot be sent is dropped. The source of the request counts a lost answer.
-                mmsg::send_all(reflector.fd.as_fd(), &answers[from..][..run], &mut |_, _| {});
-            }
-            from += run;
         }
     }
 
@@ -497,10 +455,56 @@ impl UdpWire for UdpSockets {
         self.epoll.watch(watched);
         drained
     }
+}
 
-    fn requests(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
+impl UdpWire for UdpSockets {
+    fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16> {
+        Some(self.senders[usize::from(over_ipv6)].get(usize::from(flow.0))?.port)
+    }
+
+    fn admit(
+        &mut self,
+        program: &dyn Fn(bool, usize) -> Vec<SockFilter>,
+        choosing: &dyn Fn(bool, usize) -> Vec<SockFilter>,
+    ) {
+        for (over_ipv6, reflector) in [false, true].into_iter().zip(&self.reflectors) {
+            let Some(reflector) = reflector else { continue };
+            if self.strangers[usize::from(over_ipv6)].is_some() {
+                let attach = |program: &[SockFilter]| options::choose_by(&reflector.fd, program);
+                if let Err(error) = filter::attach(|ranges| choosing(over_ipv6, ranges), attach) {
+                    log::debug!("what strangers send by UDP is not told from what members send: {error}");
+                }
+            }
+            let attach = |program: &[SockFilter]| SockRef::from(&reflector.fd).attach_filter(program);
+            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
+        }
+    }
+
+    fn admit_answers(&mut self, program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {
+        for (over_ipv6, senders) in [false, true].into_iter().zip(&self.senders) {
+            let attach = |program: &[SockFilter]| {
+                senders.iter().try_for_each(|sender| SockRef::from(&sender.fd).attach_filter(program))
+            };
+            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
+        }
+    }
+
+    fn answer(&mut self, answers: &[Answer<'_>]) {
+        let mut from = 0;
+        while let Some(first) = answers.get(from) {
+            let family = first.to.is_ipv6();
+            let run = answers[from..].iter().take_while(|answer| answer.to.is_ipv6() == family).count();
+            if let Some(reflector) = &self.reflectors[usize::from(family)] {
+                // What cannot be sent is dropped. The source of the request counts a lost answer.
+                mmsg::send_all(reflector.fd.as_fd(), &answers[from..][..run], &mut |_, _| {});
+            }
+            from += run;
+        }
+    }
+
+    fn requests(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Reflected<'_>)) -> bool {
         let (mut drained, mut failed) = (true, None);
-        self.of_strangers(clock, deliver);
+        self.read_strangers(clock, deliver);
         let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, overflows, .. } = self;
         let steps = real_time.steps();
         let mut reader = Reader { arrivals, errors, real_time, clock, stamped, overflows, reads: 1 };

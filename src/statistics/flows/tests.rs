@@ -172,9 +172,9 @@ fn of(count: u8, outcome: impl Fn(u8) -> (u8, bool)) -> [FlowReading; FLOWS] {
 }
 
 #[test]
-fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_worth_a_trace() {
+fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_trace_candidate() {
     let quiet = of(48, |at| (at % 16, false));
-    let trace = |newer, older| Flows::new([newer, older]).worth_a_trace();
+    let trace = |newer, older| Flows::new([newer, older]).trace_candidate();
     assert_eq!(trace(quiet, quiet), None);
     assert_eq!(trace(of(48, |at| (at % 16, true)), quiet).map(|it| it.1), Some(100));
     assert_eq!(trace(of(48, |at| (at % 16, at == 40)), quiet), None, "one loss");
@@ -251,7 +251,7 @@ fn a_flow_that_may_lose_has_evidence_before_it_is_said_to_lose() {
     let flows = Flows::new([newer, quiet]);
     let (flow, nats) = flows.evidence().expect("it lost four of nine");
     assert!(flow == 9 && nats > 0.0 && nats < f64::from(FLOW_NATS_MIN), "{flow}: {nats}");
-    assert_eq!((flows.losing(), flows.worth_a_trace()), ([false; FLOWS], None));
+    assert_eq!((flows.losing(), flows.trace_candidate()), ([false; FLOWS], None));
     newer[9] = FlowReading { probes: 2, lost: 2 };
     assert_eq!(Flows::new([newer, quiet]).evidence(), None, "no extra probe has tested it");
     assert_eq!(Flows::new([quiet; 2]).evidence(), None);

@@ -232,7 +232,7 @@ fn the_kernel_lets_one_source_port_pass() {
     let socket = socket("127.0.0.1:0");
     let [right, wrong] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     let stranger = UdpSocket::bind(("127.0.0.2", right.local_addr().unwrap().port())).unwrap();
-    let members = of_family(false, &["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()], 9);
+    let members = from_sources(false, &["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()], 9);
     let program = from_port(right.local_addr().unwrap().port(), members);
     SockRef::from(&socket).attach_filter(&program).unwrap();
     for (from, text) in [(&wrong, b"wrong"), (&stranger, b"other"), (&right, b"right")] {

@@ -24,22 +24,23 @@ fn prober(sockets: Sockets, to: IpAddr, port: u16) -> Prober<Tcp<Sockets>, Monot
 }
 
 /// Does turns until the first handshake has ended. Returns what was reported.
-fn first(prober: &mut Prober<Tcp<Sockets>, MonotonicClock>) -> Vec<Reported> {
-    let mut reports = Reports::default();
+fn first(prober: &mut Prober<Tcp<Sockets>, MonotonicClock>) -> Vec<Observation> {
+    let mut observed = Observed::default();
     let start = Instant::now();
-    while reports.0.is_empty() || prober.awaits_any() {
-        prober.turn(&mut reports);
+    while observed.0.is_empty() || prober.awaits_any() {
+        prober.turn(&mut |observation| observed.observe(observation));
         std::thread::sleep(Duration::from_millis(1));
-        assert!(start.elapsed() < Duration::from_mins(1), "{reports:?}");
+        assert!(start.elapsed() < Duration::from_mins(1), "{observed:?}");
     }
-    reports.take()
+    observed.take()
 }
 
-fn rtt(reports: &[Reported]) -> Nanos {
+fn rtt(reports: &[Observation]) -> Nanos {
     match reports {
-        [Reported::Event(_, Event::Sent), Reported::Event(_, Event::Received { rtt, stamp: Stamp::Kernel, .. })] => {
-            *rtt
-        }
+        [
+            Observation::Probe { event: Event::Sent, .. },
+            Observation::Probe { event: Event::Received { rtt, stamp: Stamp::Kernel, .. }, .. },
+        ] => *rtt,
         other => panic!("{other:?}"),
     }
 }
@@ -59,7 +60,7 @@ fn a_handshake_with_our_own_listener_has_the_kernels_time() {
         let mut prober = prober(sockets, address, port);
         let rtt = rtt(&first(&mut prober));
         assert!((1_000..100_000_000).contains(&rtt.0) && rtt.0.is_multiple_of(1_000), "{rtt:?}");
-        assert!(prober.turn(&mut Reports::default()), "nothing waits to be accepted");
+        assert!(prober.turn(&mut |_| ()), "nothing waits to be accepted");
     }
 }
 
@@ -69,14 +70,14 @@ fn a_connection_that_the_other_end_has_closed_was_done() {
     for reset in [false, true] {
         let listener = TcpListener::bind((host(72), 0)).unwrap();
         let mut prober = prober(Sockets::without_listener(), host(72), listener.local_addr().unwrap().port());
-        let mut reports = Reports::default();
-        prober.turn(&mut reports);
+        let mut observed = Observed::default();
+        prober.turn(&mut |observation| observed.observe(observation));
         let (accepted, _) = listener.accept().unwrap();
         if reset {
             socket2::SockRef::from(&accepted).set_linger(Some(Duration::ZERO)).unwrap();
         }
         drop(accepted);
-        let mut all = reports.take();
+        let mut all = observed.take();
         all.extend(first(&mut prober));
         assert!(rtt(&all).0 >= 1_000);
     }
@@ -89,12 +90,15 @@ fn a_port_without_listener_is_refused_and_an_address_without_route_is_not_probed
     bound.bind(&SocketAddr::new(host(73), 0).into()).unwrap();
     let unused = bound.local_addr().unwrap().as_socket().unwrap().port();
     let mut to_nobody = prober(Sockets::without_listener(), host(73), unused);
-    let lost = [event(0, Event::Sent), event(0, Event::Lost), Reported::Refused(SlotId(0))];
+    let lost = [event(0, Event::Sent), event(0, Event::Lost), Observation::Refused(SlotId(0))];
     assert_eq!(first(&mut to_nobody), lost);
     // A broadcast address is no destination of TCP.
     let mut nowhere = prober(Sockets::without_listener(), Ipv4Addr::BROADCAST.into(), unused);
     let reports = first(&mut nowhere);
-    assert!(matches!(reports[..], [Reported::Event(SlotId(0), Event::NotSent(_))]), "{reports:?}");
+    assert!(
+        matches!(reports[..], [Observation::Probe { slot: SlotId(0), event: Event::NotSent(_), .. }]),
+        "{reports:?}"
+    );
 }
 
 /// A full backlog drops SYNs, as a network does.
@@ -120,7 +124,7 @@ fn neither_end_keeps_a_connection_after_it() {
     rtt(&first(&mut prober));
     // A foreign client, which the listener closes.
     let mut client = TcpStream::connect((host(75), port)).unwrap();
-    prober.turn(&mut Reports::default());
+    prober.turn(&mut |_| ());
     let reset = client.read(&mut [0; 1]).unwrap_err();
     assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
     drop(client);
@@ -255,7 +259,7 @@ fn a_handshake_whose_syn_was_repeated_says_so() {
         sockets.read(ALL, &mut |_, outcome| outcomes.push(outcome));
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert!(matches!(outcomes[..], [Outcome::Done { retransmissions: 2.., .. }]), "{outcomes:?}");
+    assert!(matches!(outcomes[..], [Handshake::Done { retransmissions: 2.., .. }]), "{outcomes:?}");
 }
 
 #[test]
@@ -298,7 +302,7 @@ fn all_places_are_used_and_freed_again() {
     let mut done = Vec::new();
     while done.len() < 62 {
         sockets.read(ALL, &mut |place, outcome| {
-            assert!(matches!(outcome, Outcome::Done { retransmissions: 0, .. }));
+            assert!(matches!(outcome, Handshake::Done { retransmissions: 0, .. }));
             done.push(place.0);
         });
     }

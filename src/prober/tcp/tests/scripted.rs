@@ -19,7 +19,10 @@ fn a_handshake_that_is_done_is_received_with_the_kernels_time_however_late_it_is
         let found = world.begin().at(found);
         assert_eq!(found[0], received(0, 412, 0));
         assert_eq!(world.prober.wire().begun[0], SocketAddr::new(PEER, 7_000));
-        assert!(found.iter().all(|report| !matches!(report, Reported::Event(_, Event::Lost))), "{found:?}");
+        assert!(
+            found.iter().all(|report| !matches!(report, Observation::Probe { event: Event::Lost, .. })),
+            "{found:?}"
+        );
     }
     let mut world = World::of_one(Fate::After(0, done(0, 0)), &settings());
     assert_eq!(world.begin().at(1), [received(0, 1, 0)], "less than the kernel's unit");
@@ -44,7 +47,9 @@ fn a_lost_handshake_is_followed_by_another_until_one_is_done() {
     let begun = world.prober.wire().begun.len();
     // One at the usual time of each ten seconds, and one a second after each loss.
     assert!((13..=19).contains(&begun), "{begun}");
-    let count = |event: Event| reports.iter().filter(|r| matches!(r, Reported::Event(_, e) if *e == event)).count();
+    let count = |event: Event| {
+        reports.iter().filter(|r| matches!(r, Observation::Probe { event: found, .. } if *found == event)).count()
+    };
     assert_eq!(count(SENT), begun);
     assert!(count(LOST) + 2 >= begun, "each counts: {reports:?}");
     let mut calm = World::of_one_by(retried, Fate::After(1, done(100, 0)), &settings());
@@ -57,7 +62,7 @@ fn the_first_handshakes_with_a_new_peer_may_fail() {
     let mut world =
         World::of_one(Fate::Silent, &Settings { new_peer_silence: Nanos::from_millis(10_000), ..settings() });
     let reports = world.until(25_000);
-    let fates: Vec<_> = reports.into_iter().filter(|it| *it != event(0, SENT)).collect();
+    let fates: Vec<_> = reports.into_iter().filter(|found| *found != event(0, SENT)).collect();
     assert_eq!(fates, [event(0, WITHDRAWN), event(0, LOST), event(0, LOST)]);
 }
 
@@ -119,15 +124,15 @@ fn a_handshake_longer_than_the_timeout_is_lost_and_late() {
 
 #[test]
 fn a_handshake_whose_syn_was_repeated_is_lost_and_counted_and_gives_no_time() {
-    let repeated = Reported::Repeated(SlotId(0), 1);
+    let repeated = Observation::SynRetransmissions { slot: SlotId(0), count: 1 };
     let mut world = World::of_one(Fate::After(1_015, done(1_015_000, 1)), &settings());
     assert_eq!(world.begin().at(1_015), [repeated, event(0, LOST), event(0, LATE)]);
     let mut world = World::of_one(Fate::After(3_050, done(3_050_000, 2)), &settings());
     assert_eq!(world.begin().at(1_001), [event(0, LOST)]);
-    assert_eq!(world.at(3_050), [Reported::Repeated(SlotId(0), 2), event(0, LATE)]);
+    assert_eq!(world.at(3_050), [Observation::SynRetransmissions { slot: SlotId(0), count: 2 }, event(0, LATE)]);
     // A kernel that repeats sooner: still no time of one exchange.
     let mut world = World::of_one(Fate::After(300, done(300, 1)), &settings());
-    assert_eq!(world.begin().at(300), [Reported::Repeated(SlotId(0), 1)]);
+    assert_eq!(world.begin().at(300), [Observation::SynRetransmissions { slot: SlotId(0), count: 1 }]);
     assert_eq!(world.at(1_001), [event(0, LOST)]);
 }
 
@@ -136,7 +141,7 @@ fn a_refused_handshake_is_lost_at_its_timeout_and_counted_after_its_loss() {
     for fate in [Fate::After(1, refused(0)), Fate::RefusedAtOnce, Fate::RefusedInSilence] {
         let mut world = World::of_one(fate, &settings());
         assert_eq!((world.begin().at(1_000), world.prober.awaits_any()), (vec![], true), "{fate:?}");
-        assert_eq!(world.at(1_001), [event(0, LOST), Reported::Refused(SlotId(0))], "{fate:?}");
+        assert_eq!(world.at(1_001), [event(0, LOST), Observation::Refused(SlotId(0))], "{fate:?}");
         assert_eq!(world.in_flight(), 0);
         world.fate(PEER, Fate::Silent);
         assert_eq!(world.at(10_000), [event(0, SENT)]);
@@ -144,14 +149,14 @@ fn a_refused_handshake_is_lost_at_its_timeout_and_counted_after_its_loss() {
     }
     let mut world = World::of_one(Fate::After(1_030, refused(1)), &settings());
     assert_eq!(world.begin().at(1_001), [event(0, LOST)], "counted as silence by then");
-    assert_eq!(world.at(1_030), [Reported::Repeated(SlotId(0), 1)]);
+    assert_eq!(world.at(1_030), [Observation::SynRetransmissions { slot: SlotId(0), count: 1 }]);
     world.fate(PEER, Fate::Silent);
     assert_eq!((world.at(10_000), world.at(11_001)), (vec![event(0, SENT)], vec![event(0, LOST)]));
 }
 
 #[test]
 fn an_error_from_the_network_is_silence_and_one_of_this_host_is_no_probe() {
-    let mut world = World::of_one(Fate::After(1, Outcome::Failed), &settings());
+    let mut world = World::of_one(Fate::After(1, Handshake::Failed), &settings());
     assert_eq!((world.begin().at(500), world.in_flight()), (vec![], 0));
     assert_eq!(world.at(1_001), [event(0, LOST)]);
     let mut world = World::of_one(Fate::NotSent(SendError::NoRoute), &settings());
@@ -211,7 +216,7 @@ fn a_loss_in_doubt_waits_for_its_answer_and_its_refusal_with_it() {
             assert_eq!(world.at(1_200), [event(0, WITHDRAWN)]);
         } else {
             world.prober.answered(PEER);
-            assert_eq!(world.at(1_200), [event(0, LOST), Reported::Refused(SlotId(0))]);
+            assert_eq!(world.at(1_200), [event(0, LOST), Observation::Refused(SlotId(0))]);
         }
         let end = 1_200 + u64::try_from(DOUBT_TIME.as_millis()).unwrap();
         assert_eq!(world.until(end), []);
@@ -228,13 +233,15 @@ fn handshakes_in_flight_are_bounded_and_lost_ones_make_room_first() {
     }
     let reports = world.until(30_000);
     assert_eq!(world.prober.wire().most, TCP_HANDSHAKES_MAX);
-    let count = |event: Event| reports.iter().filter(|r| matches!(r, Reported::Event(_, e) if *e == event)).count();
+    let count = |event: Event| {
+        reports.iter().filter(|r| matches!(r, Observation::Probe { event: found, .. } if *found == event)).count()
+    };
     let (sent, full) = (count(Event::Sent), count(Event::NotSent(SendError::TableFull)));
     assert!(sent + full >= 3 * 1_000, "{sent} sent, no place for {full}");
     // A place is taken for a second, and lost handshakes lose it.
     assert!((45 * 30..=64 * 31).contains(&sent), "{sent} sent");
     assert!(count(LOST) <= sent && count(LOST) + TCP_HANDSHAKES_MAX >= sent);
-    assert!(!reports.iter().any(|report| matches!(report, Reported::Skipped(_))));
+    assert!(!reports.iter().any(|report| matches!(report, Observation::Skipped(_))));
 }
 
 #[test]
@@ -245,11 +252,14 @@ fn every_peer_of_a_large_mesh_is_probed_once_per_interval_while_they_answer() {
         world.join(slot, Ipv4Addr::from_bits(0x0a01_0000 | slot).into(), Fate::After(3, done(3_000, 0)));
     }
     let reports = world.until(10_200);
-    let received = reports.iter().filter(|r| matches!(r, Reported::Event(_, Event::Received { .. }))).count();
-    let sent = reports.iter().filter(|r| matches!(r, Reported::Event(_, Event::Sent))).count();
+    let received =
+        reports.iter().filter(|r| matches!(r, Observation::Probe { event: Event::Received { .. }, .. })).count();
+    let sent = reports.iter().filter(|r| matches!(r, Observation::Probe { event: Event::Sent, .. })).count();
     assert_eq!(sent + received, reports.len(), "nothing else happens");
-    let mut slots: Vec<u32> =
-        reports.iter().filter_map(|r| if let Reported::Event(slot, SENT) = r { Some(slot.0) } else { None }).collect();
+    let mut slots: Vec<u32> = reports
+        .iter()
+        .filter_map(|r| if let Observation::Probe { slot, event: SENT, .. } = r { Some(slot.0) } else { None })
+        .collect();
     slots.sort_unstable();
     slots.dedup();
     assert_eq!(slots.len(), 10_000);
@@ -269,11 +279,15 @@ fn a_peer_that_leaves_while_its_cell_waits_for_its_turn_is_left_out() {
         world
     };
     let rest = crowd().at(0);
-    let [Reported::Event(next, SENT), Reported::Event(after, SENT), ..] = rest[..] else { panic!("{rest:?}") };
+    let [Observation::Probe { slot: next, event: SENT, .. }, Observation::Probe { slot: after, event: SENT, .. }, ..] =
+        rest[..]
+    else {
+        panic!("{rest:?}")
+    };
     let mut world = crowd();
     world.prober.apply(Change::Stop { slot: next });
     let sent = world.at(0);
-    assert_eq!((&sent[0], sent.len()), (&Reported::Event(after, SENT), rest.len() - 1));
+    assert_eq!((&sent[0], sent.len()), (&Observation::probe(after, SENT), rest.len() - 1));
 }
 
 #[test]
@@ -300,7 +314,7 @@ fn after_the_request_to_stop_outcomes_are_looked_for_and_nothing_is_sent() {
 fn a_machine_that_was_suspended_leaves_out_whole_rounds_and_reports_them() {
     let mut world = World::of_one(Fate::After(1, done(500, 0)), &settings());
     world.begin();
-    assert_eq!(world.at(35_000), [received(0, 500, 0), Reported::Skipped(3)]);
+    assert_eq!(world.at(35_000), [received(0, 500, 0), Observation::Skipped(3)]);
     assert_eq!(world.at(40_000), [event(0, SENT)]);
 }
 
@@ -318,7 +332,7 @@ fn a_backlog_is_accepted_at_once_and_a_flood_at_a_bounded_rate() {
         let before = world.prober.wire().backlog;
         world.clock.set(ms);
         let mut turns = 1;
-        while !world.prober.turn(&mut world.reports) {
+        while !world.turn() {
             turns += 1;
         }
         (before - world.prober.wire().backlog, turns)
@@ -394,11 +408,11 @@ fn every_handshake_is_accounted_for_exactly_once() {
         }
         for report in world.at(now) {
             match report {
-                Reported::Event(_, Event::Sent) => sent += 1,
-                Reported::Event(_, Event::Received { .. }) => ended += 1,
-                Reported::Event(_, Event::Lost) => (ended, lost) = (ended + 1, lost + 1),
-                Reported::Event(_, Event::Terminating { .. }) => withdrawn += 1,
-                Reported::Refused(_) => refusals += 1,
+                Observation::Probe { event: Event::Sent, .. } => sent += 1,
+                Observation::Probe { event: Event::Received { .. }, .. } => ended += 1,
+                Observation::Probe { event: Event::Lost, .. } => (ended, lost) = (ended + 1, lost + 1),
+                Observation::Probe { event: Event::Terminating { .. }, .. } => withdrawn += 1,
+                Observation::Refused(_) => refusals += 1,
                 _ => {}
             }
         }
@@ -409,7 +423,7 @@ fn every_handshake_is_accounted_for_exactly_once() {
         world.prober.pause(SlotId(slot));
     }
     for report in world.until(2_000_000) {
-        ended += i64::from(matches!(report, Reported::Event(_, Event::Received { .. } | Event::Lost)));
+        ended += i64::from(matches!(report, Observation::Probe { event: Event::Received { .. } | Event::Lost, .. }));
     }
     assert!(!world.prober.awaits_any() && world.in_flight() == 0);
     // Withdrawn probes of peers that are not sent to again stay in `sent`.

@@ -16,7 +16,7 @@ pub(super) enum Fate {
     /// It is refused, but only a question finds that.
     RefusedInSilence,
     /// It has this outcome this many milliseconds after its beginning.
-    After(u64, Outcome),
+    After(u64, Handshake),
     /// It has no outcome.
     Silent,
     /// The same, because this host drops its SYN.
@@ -38,7 +38,7 @@ pub(super) struct ScriptedWire {
     pub(super) strangers: Vec<usize>,
 }
 
-impl Wire for ScriptedWire {
+impl TcpWire for ScriptedWire {
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError> {
         match self.fates.get(&to.ip()) {
             Some(Fate::NotSent(reason)) => return Err(*reason),
@@ -52,7 +52,7 @@ impl Wire for ScriptedWire {
         Ok(Begun::InFlight)
     }
 
-    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Outcome)) -> usize {
+    fn read(&mut self, accepts: Accepts, found: &mut dyn FnMut(Place, Handshake)) -> usize {
         let (now, fates) = (self.clock.now(), &self.fates);
         self.flying.retain(|place, (at, to)| match fates.get(&to.ip()) {
             Some(Fate::After(ms, outcome)) if now.since(*at) >= Nanos::from_millis(*ms) => {
@@ -89,18 +89,18 @@ impl Wire for ScriptedWire {
 pub(super) struct World {
     pub(super) prober: Prober<Tcp<ScriptedWire>, SetClock>,
     pub(super) clock: SetClock,
-    pub(super) reports: Reports,
+    pub(super) observed: Observed,
 }
 
 pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 pub(super) const MOVED: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 3));
 
-pub(super) const fn done(us: u64, retransmissions: u32) -> Outcome {
-    Outcome::Done { rtt: Nanos(us * 1_000), retransmissions }
+pub(super) const fn done(us: u64, retransmissions: u32) -> Handshake {
+    Handshake::Done { rtt: Nanos(us * 1_000), retransmissions }
 }
 
-pub(super) const fn refused(retransmissions: u32) -> Outcome {
-    Outcome::Refused { retransmissions }
+pub(super) const fn refused(retransmissions: u32) -> Handshake {
+    Handshake::Refused { retransmissions }
 }
 
 impl World {
@@ -120,7 +120,7 @@ impl World {
             backlog: 0,
             strangers: Vec::new(),
         };
-        Self { prober: Tcp::prober(wire, clock.clone(), settings, handshakes), clock, reports: Reports::default() }
+        Self { prober: Tcp::prober(wire, clock.clone(), settings, handshakes), clock, observed: Observed::default() }
     }
 
     /// One peer in slot 0, whose handshakes have this fate.
@@ -145,24 +145,29 @@ impl World {
         self.prober.wire().fates.insert(address, fate);
     }
 
+    /// Turns once. Returns whether everything was read.
+    pub(super) fn turn(&mut self) -> bool {
+        self.prober.turn(&mut |observation| self.observed.observe(observation))
+    }
+
     /// Does one turn at this time, and returns what it has reported.
-    pub(super) fn at(&mut self, ms: u64) -> Vec<Reported> {
+    pub(super) fn at(&mut self, ms: u64) -> Vec<Observation> {
         self.clock.set(ms);
-        self.prober.turn(&mut self.reports);
-        self.reports.take()
+        self.turn();
+        self.observed.take()
     }
 
     /// Does all turns that are due until this time, and returns what they have reported.
-    pub(super) fn until(&mut self, ms: u64) -> Vec<Reported> {
+    pub(super) fn until(&mut self, ms: u64) -> Vec<Observation> {
         let mut turns = 0;
         while let Some(due) = self.prober.next_turn().filter(|due| *due <= Nanos::from_millis(ms)) {
             self.clock.0.set(due.max(self.clock.now()));
-            self.prober.turn(&mut self.reports);
+            self.turn();
             turns += 1;
             assert!(turns < 10_000, "turns that have nothing to do");
         }
         self.clock.set(ms);
-        self.reports.take()
+        self.observed.take()
     }
 
     pub(super) fn in_flight(&mut self) -> usize {

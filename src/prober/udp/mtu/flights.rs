@@ -1,7 +1,7 @@
 //! The packets of all searches, in the order of sending, which is the order of their expiry.
 
 use crate::peers::{Compaction, SlotId};
-use crate::prober::udp::Flow;
+use crate::prober::Flow;
 use crate::sys::region::List;
 use crate::units::Nanos;
 
@@ -111,7 +111,7 @@ impl Flights {
 
     /// Closes the packets of a slot.
     pub fn forget(&mut self, slot: SlotId) {
-        self.relabel(|it| (it != slot).then_some(it));
+        self.relabel(|held| (held != slot).then_some(held));
     }
 
     /// Closes the packets of slots that move.

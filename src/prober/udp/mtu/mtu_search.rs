@@ -7,7 +7,7 @@ use super::path::{PathMtu, PathState};
 use super::search::{PRECISION, Search, Step};
 use crate::limits::{MTU_PROBES_PER_SECOND, MTU_SEARCHES_MAX, PATH_MTU_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Change, Compaction, SlotId};
-use crate::prober::udp::Flow;
+use crate::prober::Flow;
 use crate::sys::region::List;
 use crate::units::Nanos;
 
@@ -183,10 +183,10 @@ impl MtuSearch {
     /// Returns the next packet to send, if one is due. Call it until it returns `None`. `route`
     /// returns the way to a slot; `None` if it is not probed now, or answers nothing at all.
     pub fn due(&mut self, now: Nanos, route: impl Fn(SlotId) -> Option<Route>) -> Option<MtuProbe> {
-        self.of_searches(now).or_else(|| self.of_rechecks(now)).or_else(|| self.of_checks(now, route))
+        self.next_search_probe(now).or_else(|| self.next_recheck(now)).or_else(|| self.next_check(now, route))
     }
 
-    fn of_searches(&mut self, now: Nanos) -> Option<MtuProbe> {
+    fn next_search_probe(&mut self, now: Nanos) -> Option<MtuProbe> {
         let (wait, paid_until) = (self.wait, &mut self.paid_until);
         for nth in 0..MTU_SEARCHES_MAX {
             let index = (self.first + nth) % MTU_SEARCHES_MAX;
@@ -205,7 +205,7 @@ impl MtuSearch {
         None
     }
 
-    fn of_rechecks(&mut self, now: Nanos) -> Option<MtuProbe> {
+    fn next_recheck(&mut self, now: Nanos) -> Option<MtuProbe> {
         let place = self.rechecks.iter_mut().find(|place| place.is_some())?;
         if !pay(&mut self.paid_until, now) {
             return None;
@@ -214,7 +214,7 @@ impl MtuSearch {
         self.send(slot, flow, size, true, now)
     }
 
-    fn of_checks(&mut self, now: Nanos, route: impl Fn(SlotId) -> Option<Route>) -> Option<MtuProbe> {
+    fn next_check(&mut self, now: Nanos, route: impl Fn(SlotId) -> Option<Route>) -> Option<MtuProbe> {
         if now < self.next_check || self.active == 0 || self.rechecks.iter().any(Option::is_some) {
             return None;
         }
@@ -387,7 +387,8 @@ impl MtuSearch {
 
     /// Tells a search what happened, if there is one. Returns whether there was.
     fn with_search(&mut self, slot: SlotId, flow: Flow, change: impl FnOnce(&mut Search) -> Step) -> bool {
-        let found = self.searches.iter_mut().find(|place| place.as_ref().is_some_and(|it| it.is_of(slot, flow)));
+        let found =
+            self.searches.iter_mut().find(|place| place.as_ref().is_some_and(|search| search.is_for(slot, flow)));
         let Some((place, search)) = found.and_then(|place| place.map(|search| (place, search))) else { return false };
         let mut search = search;
         let step = change(&mut search);

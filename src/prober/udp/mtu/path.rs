@@ -1,6 +1,6 @@
 //! What is known of the path MTU of a slot: 8 bytes.
 
-use crate::prober::udp::Flow;
+use crate::prober::Flow;
 
 /// What is known of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

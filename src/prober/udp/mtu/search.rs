@@ -2,7 +2,7 @@
 
 use super::evidence::{Evidence, Outcome, Question};
 use crate::peers::SlotId;
-use crate::prober::udp::Flow;
+use crate::prober::Flow;
 use crate::units::Nanos;
 
 /// Largest difference between the largest size that passes and the smallest that does not, from
@@ -128,7 +128,7 @@ impl Search {
     }
 
     /// Whether this is the search of a packet.
-    pub fn is_of(&self, slot: SlotId, flow: Flow) -> bool {
+    pub fn is_for(&self, slot: SlotId, flow: Flow) -> bool {
         self.slot == slot && self.flow == flow
     }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use super::*;
 use crate::limits::MTU_PROBES_PER_SECOND;
 use crate::peers::{Change, Network, SlotId, ZoneId};
-use crate::prober::udp::Flow;
+use crate::prober::Flow;
 use crate::splitmix::Random;
 use crate::units::Nanos;
 

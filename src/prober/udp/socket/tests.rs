@@ -3,8 +3,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::prober::MonotonicClock;
-use crate::prober::udp::{Refusal, Unreachable};
+use crate::prober::{Datagram, MonotonicClock, Refusal, Unreachable};
 use crate::units::Nanos;
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -35,12 +34,22 @@ fn stamp(moment: Moment) -> Nanos {
 fn seen(delivery: Delivery<'_>) -> Seen {
     match delivery {
         Delivery::Departure(flow, bytes, moment) => Seen::Departure(flow.0, bytes.to_vec(), stamp(moment)),
-        Delivery::Arrival(flow, it) => Seen::Arrival(flow.0, it.from, it.ttl, it.bytes.to_vec(), stamp(it.moment)),
-        Delivery::Request(it) => Seen::Request(it.from, it.to, it.ttl, it.bytes.to_vec(), it.length, stamp(it.moment)),
-        Delivery::Answered(bytes, _) => Seen::Answered(bytes.to_vec()),
+        Delivery::Arrival(flow, datagram) => {
+            let Datagram { from, ttl, bytes, moment, .. } = datagram;
+            Seen::Arrival(flow.0, from, ttl, bytes.to_vec(), stamp(moment))
+        }
         Delivery::Refused { flow, to, offender, refusal, bytes, .. } => {
             Seen::Refused(flow.0, to, offender, refusal, bytes.to_vec())
         }
+    }
+}
+
+fn reflected(delivery: Reflected<'_>) -> Seen {
+    match delivery {
+        Reflected::Request(Datagram { from, to, ttl, bytes, length, moment }) => {
+            Seen::Request(from, to, ttl, bytes.to_vec(), length, stamp(moment))
+        }
+        Reflected::Answered(bytes, _) => Seen::Answered(bytes.to_vec()),
     }
 }
 
@@ -51,7 +60,7 @@ fn read_until(wire: &mut UdpSockets, wanted: impl Fn(&Seen) -> bool) -> Vec<Seen
     while !all.iter().any(&wanted) {
         assert!(Instant::now() < end, "{all:?}");
         wire.receive(&MonotonicClock, &mut |delivery| all.push(seen(delivery)));
-        wire.requests(&MonotonicClock, &mut |delivery| all.push(seen(delivery)));
+        wire.requests(&MonotonicClock, &mut |delivery| all.push(reflected(delivery)));
         std::thread::yield_now();
     }
     all
@@ -90,16 +99,16 @@ fn round_trip(listen: &str, to: IpAddr) {
     let to = SocketAddr::new(to, far.reflector_port());
     let request = [7_u8; 300];
     send(&mut near, Outgoing { to, flow: Flow(2), ttl: Some(33), bytes: &request }).unwrap();
-    let arrived = read_until(&mut far, |it| matches!(it, Seen::Request(..)));
+    let arrived = read_until(&mut far, |seen| matches!(seen, Seen::Request(..)));
     let [Seen::Request(from, local, ttl, bytes, length, t2)] = &arrived[..] else { panic!("{arrived:?}") };
     assert_eq!(Some(from.port()), near.source_port(Flow(2), to.is_ipv6()));
     assert_eq!((*local, *ttl, *length), (Some(to.ip()), Some(33), 300));
     assert_eq!(bytes[..], request[..DATAGRAM_BYTES], "cut at the buffer, and the length is known");
 
     far.answer(&[Answer { to: *from, from: *local, bytes: b"the answer", stamped: true }]);
-    let answered = read_until(&mut far, |it| matches!(it, Seen::Answered(..)));
+    let answered = read_until(&mut far, |seen| matches!(seen, Seen::Answered(..)));
     assert!(matches!(&answered[..], [Seen::Answered(bytes)] if bytes.ends_with(b"the answer")), "{answered:?}");
-    let mut both = read_until(&mut near, |it| matches!(it, Seen::Arrival(..)));
+    let mut both = read_until(&mut near, |seen| matches!(seen, Seen::Arrival(..)));
     let (Some(Seen::Arrival(2, source, ttl, bytes, t4)), Some(Seen::Departure(2, departed, t1)), None) =
         (both.pop(), both.pop(), both.pop())
     else {
@@ -138,7 +147,7 @@ fn an_answer_is_stamped_only_if_it_asks_for_it() {
         wire.answer(&[Answer { to, from: None, bytes, stamped }]);
         end.recv(&mut [0; 8]).unwrap();
     }
-    let all = read_until(&mut wire, |it| matches!(it, Seen::Answered(..)));
+    let all = read_until(&mut wire, |seen| matches!(seen, Seen::Answered(..)));
     assert!(matches!(&all[..], [Seen::Answered(bytes)] if bytes.ends_with(b"two")), "{all:?}");
 }
 
@@ -161,8 +170,8 @@ fn an_icmp_error_is_delivered_with_its_datagram_and_fails_no_later_one() {
         let two = [packet(open.local_addr().unwrap(), b"1"), packet(open.local_addr().unwrap(), b"2")];
         wire.send(&two, &mut |index, result| results.push((index, result)));
         assert_eq!(results, [(0, Ok(())), (1, Ok(()))]);
-        let all = read_until(&mut wire, |it| matches!(it, Seen::Refused(..)));
-        let refused: Vec<_> = all.iter().filter(|it| matches!(it, Seen::Refused(..))).collect();
+        let all = read_until(&mut wire, |seen| matches!(seen, Seen::Refused(..)));
+        let refused: Vec<_> = all.iter().filter(|seen| matches!(seen, Seen::Refused(..))).collect();
         let [Seen::Refused(1, to, offender, Refusal::Unreachable(Unreachable::Port), bytes)] = &refused[..] else {
             panic!("{all:?}")
         };
@@ -193,7 +202,7 @@ fn what_arrives_wakes_the_thread_only_if_turns_are_rare() {
     let (end, to) = (UdpSocket::bind("127.0.0.1:0").unwrap(), wire.reflector_port());
     let ask = |wire: &mut UdpSockets| {
         end.send_to(b"request", (Ipv4Addr::LOCALHOST, to)).unwrap();
-        read_until(wire, |it| matches!(it, Seen::Request(..)));
+        read_until(wire, |seen| matches!(seen, Seen::Request(..)));
     };
     let woken = |wire: &UdpSockets| {
         runtime.block_on(async { tokio::time::timeout(Duration::from_millis(100), wire.readable()).await.is_ok() })
@@ -211,7 +220,7 @@ fn what_arrives_wakes_the_thread_only_if_turns_are_rare() {
         while woken(&wire) {}
         end.send_to(b"request", (Ipv4Addr::LOCALHOST, to)).unwrap();
         assert_eq!(woken(&wire), !frequent, "frequent: {frequent}");
-        read_until(&mut wire, |it| matches!(it, Seen::Request(..)));
+        read_until(&mut wire, |seen| matches!(seen, Seen::Request(..)));
     }
 }
 
@@ -227,7 +236,7 @@ fn a_flood_of_strangers_fills_no_queue_and_one_of_a_member_is_counted() {
     // Room for a few hundred packets, whatever the default of this host is.
     SockRef::from(&wire.senders[0][0].fd).set_recv_buffer_size(100 * 1_024).unwrap();
     wire.admit_answers(&|over_ipv6, ranges_max| {
-        filter::from_port(port, filter::of_family(over_ipv6, &[Ipv4Addr::LOCALHOST.into()], ranges_max))
+        filter::from_port(port, filter::from_sources(over_ipv6, &[Ipv4Addr::LOCALHOST.into()], ranges_max))
     });
     let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), wire.source_port(Flow(0), false).unwrap());
     let flood = |wire: &mut UdpSockets, from: &UdpSocket| {
@@ -263,7 +272,7 @@ fn a_reflector_says_that_its_queue_was_full_of_what_members_sent() {
     SockRef::from(&wire.reflectors[0].as_ref().unwrap().fd).set_recv_buffer_size(100 * 1_024).unwrap();
     let members = [Ipv4Addr::LOCALHOST.into()];
     wire.admit(
-        &|over_ipv6, ranges_max| filter::of_family(over_ipv6, &members, ranges_max),
+        &|over_ipv6, ranges_max| filter::from_sources(over_ipv6, &members, ranges_max),
         &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
     );
     let to = (Ipv4Addr::LOCALHOST, wire.reflector_port());
@@ -282,7 +291,7 @@ fn a_reflector_says_that_its_queue_was_full_of_what_members_sent() {
             member.send_to(b"last", to).unwrap();
             wire.receive(&MonotonicClock, &mut |_| {});
             while !wire.requests(&MonotonicClock, &mut |delivery| {
-                last |= matches!(delivery, Delivery::Request(datagram) if datagram.bytes == b"last");
+                last |= matches!(delivery, Reflected::Request(datagram) if datagram.bytes == b"last");
             }) {}
         }
         assert_eq!((wire.overran(), wire.overran(), wire.drops()), (overran, false, Some(0)));
@@ -298,7 +307,7 @@ fn what_strangers_send_is_read_apart_once_a_second_and_up_to_a_number() {
     let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
     let members = [Ipv4Addr::LOCALHOST.into()];
     wire.admit(
-        &|over_ipv6, ranges_max| filter::of_family(over_ipv6, &members, ranges_max),
+        &|over_ipv6, ranges_max| filter::from_sources(over_ipv6, &members, ranges_max),
         &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
     );
     let to = (Ipv4Addr::LOCALHOST, wire.reflector_port());
@@ -311,7 +320,7 @@ fn what_strangers_send_is_read_apart_once_a_second_and_up_to_a_number() {
         let mut counts = [0, 0];
         wire.receive(&clock, &mut |_| {});
         wire.requests(&clock, &mut |delivery| {
-            let Delivery::Request(datagram) = delivery else { return };
+            let Reflected::Request(datagram) = delivery else { return };
             let is_stranger = datagram.from.ip() == Ipv4Addr::new(127, 0, 0, 2);
             assert_eq!(datagram.bytes, if is_stranger { &b"stranger"[..] } else { b"member" });
             counts[usize::from(is_stranger)] += 1;

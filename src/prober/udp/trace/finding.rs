@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::path::{End, Trace};
-use crate::prober::udp::wire::Unreachable;
+use crate::prober::Unreachable;
 
 /// Hops that lose nothing are before the loss if chance explains that in less than this share of
 /// cases. With 30 packets per hop, it must be a loss of 13 % or more.
@@ -60,7 +60,7 @@ impl fmt::Display for Finding {
 
 impl Finding {
     /// Returns what a trace that is over has found.
-    pub fn of(trace: &Trace) -> Self {
+    pub fn from_trace(trace: &Trace) -> Self {
         let last = trace.hops().last().and_then(|hop| hop.address);
         match (trace.end, last) {
             (End::Reached, _) => loses_behind(trace).unwrap_or(Self::Complete),

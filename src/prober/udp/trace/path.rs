@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use super::finding::Finding;
 use crate::peers::SlotId;
-use crate::prober::udp::Flow;
-use crate::prober::udp::wire::Unreachable;
+use crate::prober::{Flow, Unreachable};
 use crate::units::Nanos;
 
 /// Largest TTL of a trace, and the number of hops it can show. Paths in a cluster have up to 10.

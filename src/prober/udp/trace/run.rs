@@ -9,8 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::path::{End, HOPS_MAX, Reason, Trace};
 use crate::limits::TRACE_PACKETS_MAX;
-use crate::prober::Moment;
-use crate::prober::udp::wire::Refusal;
+use crate::prober::{Moment, Refusal};
 use crate::units::Nanos;
 
 /// Time between two packets. Packets that could not go out between two turns follow together.

@@ -8,9 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::*;
 use crate::limits::{TRACE_PACKETS_MAX, TRACES_KEPT};
 use crate::peers::{Change, Network, SlotId, ZoneId};
-use crate::prober::Moment;
-use crate::prober::udp::Flow;
-use crate::prober::udp::wire::{Refusal, Unreachable};
+use crate::prober::{Flow, Moment, Refusal, Unreachable};
 use crate::splitmix::Random;
 use crate::units::Nanos;
 
@@ -251,7 +249,9 @@ fn the_hop_behind_which_a_flow_loses_a_fifth_is_named_from_its_own_counts() {
                 (named, with_next) = (named + 1, with_next + u32::from(next.is_some()));
             }
             // The one before, if the last answers rarely: that is true as well.
-            Finding::LosesBehind { hop, .. } if net.path(0, flow).position(|it| it == hop) < Some(bad_at(seed)) => {
+            Finding::LosesBehind { hop, .. }
+                if net.path(0, flow).position(|passed| passed == hop) < Some(bad_at(seed)) =>
+            {
                 assert!(net.routers[limited].limited, "seed {seed}: {trace:?}");
             }
             Finding::LosesBehind { .. } => wrong += 1,

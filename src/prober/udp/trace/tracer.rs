@@ -7,9 +7,7 @@ use super::path::{Reason, Trace};
 use super::run::Run;
 use crate::limits::{TRACES_KEPT, TRACES_PER_MESH_MINUTE, TRACES_PER_MINUTE};
 use crate::peers::{Change, Compaction, SlotId};
-use crate::prober::Moment;
-use crate::prober::udp::Flow;
-use crate::prober::udp::wire::Refusal;
+use crate::prober::{Flow, Moment, Refusal};
 use crate::sys::region::List;
 use crate::units::Nanos;
 
@@ -170,7 +168,7 @@ impl Tracer {
     pub fn due(&mut self, now: Nanos, destination: impl Fn(SlotId) -> Option<SocketAddr>) -> Option<TraceProbe> {
         if let Some(Run { mut trace, .. }) = self.run.take_if(|run| run.is_over(now)) {
             self.free_at = self.free_at.max(now.plus(REST));
-            trace.finding = Finding::of(&trace);
+            trace.finding = Finding::from_trace(&trace);
             self.keep(&trace);
         }
         if self.run.is_none() {
@@ -205,10 +203,10 @@ impl Tracer {
 
     fn keep(&mut self, trace: &Trace) {
         self.finished = Some(trace.slot);
-        if let Some(place) = self.kept.iter_mut().find(|it| it.slot == trace.slot) {
+        if let Some(place) = self.kept.iter_mut().find(|kept| kept.slot == trace.slot) {
             *place = *trace;
         } else if !self.kept.push(*trace)
-            && let Some(oldest) = self.kept.iter_mut().min_by_key(|it| it.at)
+            && let Some(oldest) = self.kept.iter_mut().min_by_key(|kept| kept.at)
         {
             *oldest = *trace;
         }
@@ -225,14 +223,14 @@ impl Tracer {
 
     /// Records that the kernel did not send a packet.
     pub fn not_sent(&mut self, sequence: u32) {
-        if let Some((run, index)) = self.of(sequence) {
+        if let Some((run, index)) = self.packet(sequence) {
             run.not_sent(index);
         }
     }
 
     /// Sets when a packet has left, according to the kernel.
     pub fn departed(&mut self, sequence: u32, moment: Moment) {
-        if let Some((run, index)) = self.of(sequence) {
+        if let Some((run, index)) = self.packet(sequence) {
             run.departed(index, moment);
         }
     }
@@ -260,14 +258,14 @@ impl Tracer {
         self.sent(slot, flow, sequence).is_some_and(|(run, index)| run.answered(index, moment))
     }
 
-    fn of(&mut self, sequence: u32) -> Option<(&mut Run, u8)> {
+    fn packet(&mut self, sequence: u32) -> Option<(&mut Run, u8)> {
         let index = u8::try_from(sequence & ((1 << INDEX_BITS) - 1)).ok()?;
         let is_current = sequence >> INDEX_BITS == self.number & (u32::MAX >> INDEX_BITS);
         self.run.as_mut().filter(|_| is_current).map(|run| (run, index))
     }
 
     fn sent(&mut self, slot: SlotId, flow: Flow, sequence: u32) -> Option<(&mut Run, u8)> {
-        self.of(sequence).filter(|(run, _)| run.trace.slot == slot && run.trace.flow == flow)
+        self.packet(sequence).filter(|(run, _)| run.trace.slot == slot && run.trace.flow == flow)
     }
 
     /// Returns the latest trace of a slot.

@@ -23,7 +23,11 @@ fn of_other(script: impl FnMut(&Outgoing<'_>, usize) -> Fate + 'static) -> World
 fn what_another_node_answers_or_leaves_unanswered_does_not_count() {
     let mut world = of_other(|_, number| if number % 3 == 2 { Fate::LostThere } else { AT_ONCE });
     world.run(Nanos(20 * SECOND.0));
-    assert!(world.prober.is_of_other(slot(0)) && !world.prober.is_of_other(slot(1)) && world.prober.has_news());
+    assert!(
+        world.prober.other_node_answers(slot(0))
+            && !world.prober.other_node_answers(slot(1))
+            && world.prober.has_news()
+    );
     let count = |event: fn(&Event) -> bool| world.log.count(slot(0), event);
     assert_eq!(count(|event| matches!(event, Event::Received { .. } | Event::Lost | Event::Late)), 0);
     let uncounted =
@@ -41,7 +45,7 @@ fn the_node_of_the_list_counts_again_once_it_answers_and_the_list_says_so() {
     world.prober.take_news();
     world.wire().names.insert(peer(0), RIGHT);
     world.run(Nanos(3 * SECOND.0));
-    assert!(!world.prober.is_of_other(slot(0)) && world.prober.has_news());
+    assert!(!world.prober.other_node_answers(slot(0)) && world.prober.has_news());
     // As the directory does when it hears of it.
     world.aim(0, peer(0), false);
     let before = world.log.received().len();
@@ -50,9 +54,9 @@ fn the_node_of_the_list_counts_again_once_it_answers_and_the_list_says_so() {
     // From another address no answer has come yet.
     world.wire().names.insert(peer(0), OTHER);
     world.run(Nanos(2 * SECOND.0));
-    assert!(world.prober.is_of_other(slot(0)));
+    assert!(world.prober.other_node_answers(slot(0)));
     world.aim(0, peer(9), false);
-    assert!(!world.prober.is_of_other(slot(0)));
+    assert!(!world.prober.other_node_answers(slot(0)));
 }
 
 #[test]
@@ -71,7 +75,7 @@ fn a_reflector_that_does_not_know_the_question_counts_and_is_seldom_asked() {
     world.run(Nanos(130 * SECOND.0));
     let asked = asked(&mut world);
     assert!(asked[0] && asked.iter().filter(|asked| **asked).count() <= 4, "{asked:?}");
-    assert!(!world.prober.is_of_other(slot(0)) && !world.prober.has_news());
+    assert!(!world.prober.other_node_answers(slot(0)) && !world.prober.has_news());
     assert_eq!(world.log.received().len(), world.log.count(slot(0), |event| *event == Event::Sent));
 }
 

@@ -1,6 +1,7 @@
 //! Probes, their outcomes, flows and directions.
 
 use super::*;
+use crate::prober::{Delivery, Guest};
 
 #[test]
 fn a_peer_that_keeps_a_probe_for_half_a_second_adds_nothing_and_loses_nothing() {
@@ -59,7 +60,7 @@ fn the_flows_take_turns_and_one_call_sends_what_is_due() {
     }
     assert_eq!(world.wire().calls, turns.len(), "twelve peers in four cells");
     for seen in turns.values() {
-        assert!(seen.len() == 3 && seen.iter().all(|it| it.flow == seen[0].flow));
+        assert!(seen.len() == 3 && seen.iter().all(|probe| probe.flow == seen[0].flow));
     }
     for number in 0..12 {
         let flows: Vec<u8> = log.iter().filter(|seen| seen.to.ip() == peer(number)).map(|seen| seen.flow.0).collect();
@@ -175,7 +176,7 @@ fn only_the_destination_can_answer_from_its_port_over_the_same_flow() {
     let mut world = World::new(2, |_, _| Fate::LostBack);
     world.run(Nanos(1_900 * MS));
     let seen = world.wire().log[0].clone();
-    let other = world.wire().log.iter().find(|it| it.to != seen.to).unwrap().to;
+    let other = world.wire().log.iter().find(|probe| probe.to != seen.to).unwrap().to;
     let t2 = world.clock.realtime();
     let dwell = world.clock.now().since(seen.at).since(WAY);
     let good = stamp_answer(&seen.bytes, 0, [t2, t2.plus(dwell)]);
@@ -244,7 +245,8 @@ fn what_is_no_probe_is_the_guests() {
     world.wire().fly(now, Packet::Arrival { flow: Flow(0), from, bytes: b"a trace".to_vec() });
     world.wire().departures.push((Flow(3), b"a trace".to_vec(), now));
     let mut guest = Own(Vec::new());
-    world.prober.turn_with(&mut world.log, &mut guest);
+    let World { prober, log, .. } = &mut world;
+    prober.turn_with(&mut |observation| log.observe(observation), &mut guest);
     assert_eq!((guest.0, world.log.unrelated), (vec!["Departu".into(), "Arrival".into()], 0));
 }
 

@@ -7,8 +7,8 @@ use super::*;
 use crate::peers::{Network, ZoneId};
 use crate::prober::stamp::NtpTime;
 use crate::prober::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES};
-use crate::prober::udp::{Answer, Datagram, Outgoing};
-use crate::prober::{Moment, RealTime, SendError, Stamp};
+use crate::prober::udp::{Answer, Reflected};
+use crate::prober::{Delivery, Moment, Outgoing, RealTime, Stamp, Wire};
 
 mod links;
 mod loopback;
@@ -166,11 +166,7 @@ fn stamp_answer(request: &[u8], count: u32, [t2, t3]: [Nanos; 2]) -> Vec<u8> {
     answer
 }
 
-impl UdpWire for Net {
-    fn source_port(&self, flow: Flow, _: bool) -> Option<u16> {
-        Some(40_000 + u16::from(flow.0))
-    }
-
+impl Wire for Net {
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
         self.calls += 1;
         let now = self.clock.now();
@@ -207,17 +203,6 @@ impl UdpWire for Net {
         }
     }
 
-    fn answer(&mut self, answers: &[Answer<'_>]) {
-        let now = self.clock.now();
-        for (place, answer) in (0..).zip(answers) {
-            self.answers.push((answer.to, answer.bytes.to_vec(), now));
-            if answer.stamped {
-                let at = now.plus(self.answer_takes).plus(Nanos(place * 1_000));
-                self.answered.push(([&[0; 42], answer.bytes].concat(), at));
-            }
-        }
-    }
-
     fn receive(&mut self, _: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
         for (flow, bytes, at) in std::mem::take(&mut self.departures) {
             let moment = self.moment(at);
@@ -232,16 +217,33 @@ impl UdpWire for Net {
         self.real_time.emptied();
         true
     }
+}
 
-    fn requests(&mut self, _: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
+impl UdpWire for Net {
+    fn source_port(&self, flow: Flow, _: bool) -> Option<u16> {
+        Some(40_000 + u16::from(flow.0))
+    }
+
+    fn answer(&mut self, answers: &[Answer<'_>]) {
+        let now = self.clock.now();
+        for (place, answer) in (0..).zip(answers) {
+            self.answers.push((answer.to, answer.bytes.to_vec(), now));
+            if answer.stamped {
+                let at = now.plus(self.answer_takes).plus(Nanos(place * 1_000));
+                self.answered.push(([&[0; 42], answer.bytes].concat(), at));
+            }
+        }
+    }
+
+    fn requests(&mut self, _: &dyn Clock, deliver: &mut dyn FnMut(Reflected<'_>)) -> bool {
         for (bytes, at) in std::mem::take(&mut self.answered) {
             let moment = self.moment(at);
-            deliver(Delivery::Answered(&bytes, moment));
+            deliver(Reflected::Answered(&bytes, moment));
         }
         for (at, packet) in self.landed(|packet| matches!(packet, Packet::Request { .. })) {
             let Packet::Request { from, bytes } = packet else { continue };
             let (moment, to) = (self.moment(at), Some(peer(200)));
-            deliver(Delivery::Request(Datagram {
+            deliver(Reflected::Request(Datagram {
                 from,
                 to,
                 ttl: Some(60),
@@ -269,47 +271,29 @@ struct Log {
     unrelated: u32,
 }
 
-impl Sink for Log {
-    fn event(&mut self, slot: SlotId, event: Event) {
-        self.events.push((slot, event));
-    }
-
-    fn send_lag(&mut self, _: Nanos) {}
-
-    fn skipped(&mut self, _: u64) {}
-
-    fn read_delay(&mut self, _: Nanos) {}
-
-    fn unrelated(&mut self) {
-        self.unrelated += 1;
-    }
-
-    fn flow(&mut self, slot: SlotId, flow: u8, answered: bool, extra: bool) {
-        let flows = if extra { &mut self.extra_flows } else { &mut self.flows };
-        flows.push((slot, flow, answered));
-    }
-
-    fn ways(&mut self, slot: SlotId, lost_there: u32, lost_back: u32) {
-        let ways = self.ways.entry(slot.0).or_default();
-        *ways = [ways[0] + lost_there, ways[1] + lost_back];
-        let lost = self.count(slot, |event| *event == Event::Lost);
-        assert!(self.ways[&slot.0].iter().sum::<u32>() as usize <= lost, "only of losses that were counted");
-    }
-
-    fn flow_way(&mut self, slot: SlotId, flow: u8, there: bool) {
-        self.flow_ways.push((slot, flow, there));
-    }
-
-    fn hops(&mut self, _: SlotId, hops: u8) {
-        self.hops.push(hops);
-    }
-
-    fn one_way(&mut self, _: SlotId, [there, back]: [i64; 2], _: Option<Nanos>) {
-        self.one_way.push((there, back));
-    }
-}
-
 impl Log {
+    fn observe(&mut self, observation: Observation) {
+        match observation {
+            Observation::Probe { slot, event, .. } => self.events.push((slot, event)),
+            Observation::Flow { slot, flow, answered, extra } => {
+                let flows = if extra { &mut self.extra_flows } else { &mut self.flows };
+                flows.push((slot, flow, answered));
+            }
+            Observation::Directions { slot, there, back } => {
+                let ways = self.ways.entry(slot.0).or_default();
+                *ways = [ways[0] + there, ways[1] + back];
+                let lost = self.count(slot, |event| *event == Event::Lost);
+                assert!(self.ways[&slot.0].iter().sum::<u32>() as usize <= lost, "only of losses that were counted");
+            }
+            Observation::FlowDirection { slot, flow, there } => self.flow_ways.push((slot, flow, there)),
+            Observation::Hops { hops, .. } => self.hops.push(hops),
+            Observation::OneWay { delays: [there, back], .. } => self.one_way.push((there, back)),
+            Observation::Unrelated => self.unrelated += 1,
+            Observation::SendLag(_) | Observation::ReadDelay(_) | Observation::Skipped(_) => {}
+            other => panic!("{other:?} is not of UDP"),
+        }
+    }
+
     fn count(&self, slot: SlotId, wanted: impl Fn(&Event) -> bool) -> usize {
         self.events.iter().filter(|(of, event)| *of == slot && wanted(event)).count()
     }
@@ -372,7 +356,7 @@ impl World {
     }
 
     fn turn(&mut self) {
-        assert!(self.prober.turn(&mut self.log));
+        assert!(self.prober.turn(&mut |observation| self.log.observe(observation)));
     }
 
     /// Runs for a span: turns when something is due. Packets between turns wait.
@@ -394,3 +378,25 @@ impl World {
 }
 
 const AT_ONCE: Fate = Fate::Answered(Nanos(40_000));
+
+#[test]
+fn two_clocks_are_comparable_if_both_are_synchronized_in_one_format() {
+    let good = ErrorEstimate::new(Nanos::from_millis(1), true);
+    let apart = clocks_apart(good, good).unwrap().0;
+    assert!((2_000_000..2_050_000).contains(&apart), "{apart}");
+    for bad in [
+        ErrorEstimate::UNKNOWN,
+        ErrorEstimate { synchronized: false, ..good },
+        ErrorEstimate { ptp: true, ..good },
+        // RFC 4656: the multiplier must not be zero.
+        ErrorEstimate { multiplier: 0, ..good },
+    ] {
+        assert_eq!(clocks_apart(good, bad), None, "{bad:?}");
+    }
+    assert_eq!(clocks_apart(ErrorEstimate::UNKNOWN, good), None);
+}
+
+#[test]
+fn hops_are_counted_from_the_usual_starts() {
+    assert_eq!([64, 63, 128, 125, 255, 250, 1, 0].map(hops), [1, 2, 1, 4, 1, 6, 64, 65]);
+}

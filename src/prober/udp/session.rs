@@ -1,14 +1,14 @@
 //! The state of a slot's session, and the tag of a probe: its sequence number and flow.
 
 use super::ways::Ways;
-use super::wire::Flow;
+use crate::prober::Flow;
 use crate::prober::flights::Tag;
 use crate::prober::packet::Label;
 use crate::prober::stamp::Named;
 
 /// The session of a slot with the reflector of its peer: 96 bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Link {
+pub struct Session {
     /// Sequence number of the next probe. Its low 16 bits are those of the engine's label.
     next: u32,
     /// Hash of the name of the node in the list; 0 if its name is not known.
@@ -16,7 +16,7 @@ pub struct Link {
     /// The directions of losses.
     pub ways: Ways,
     /// Another node has answered last.
-    pub is_of_other: bool,
+    pub other_node_answers: bool,
     /// The reflector does not know the question which node answers.
     is_nameless: bool,
 }
@@ -25,7 +25,7 @@ pub struct Link {
 /// know the question: of an earlier version, it counts only requests that do not ask.
 const ASK_AGAIN: u32 = 64;
 
-impl Link {
+impl Session {
     /// Returns the sequence number of a probe that was just recorded, and its tag.
     pub fn begin(&mut self, label: Label, flow: Flow) -> (u32, Tag) {
         let sequence = self.next;
@@ -42,7 +42,7 @@ impl Link {
     /// Begins at another address, whose holder has not answered.
     pub fn moved(&mut self) {
         self.ways.forget();
-        (self.is_of_other, self.is_nameless) = (false, false);
+        (self.other_node_answers, self.is_nameless) = (false, false);
     }
 
     /// Whether the probe of this sequence number asks which node answers.
@@ -55,10 +55,10 @@ impl Link {
     pub fn answers_as(&mut self, named: Named) -> bool {
         match named {
             Named::Unasked => {}
-            Named::Unknown => (self.is_of_other, self.is_nameless) = (false, true),
-            Named::Node(node) => (self.is_of_other, self.is_nameless) = (node != self.node, false),
+            Named::Unknown => (self.other_node_answers, self.is_nameless) = (false, true),
+            Named::Node(node) => (self.other_node_answers, self.is_nameless) = (node != self.node, false),
         }
-        self.is_of_other
+        self.other_node_answers
     }
 
     /// Gives the sequence number of the newest probe, which was not sent, to the next one.
@@ -94,16 +94,16 @@ mod tests {
 
     #[test]
     fn a_sequence_number_is_found_by_its_low_bits_beyond_their_range() {
-        let mut link = Link::default();
+        let mut session = Session::default();
         for number in 0..200_000_u64 {
             let label = Label { number, slot: SlotId(0), sequence: (number & 0xffff) as u16 };
-            let (sequence, tag) = link.begin(label, Flow(9));
+            let (sequence, tag) = session.begin(label, Flow(9));
             assert_eq!((u64::from(sequence), read(tag)), (number, (Flow(9), label.sequence)));
-            assert_eq!(link.sequence(label.sequence), sequence);
+            assert_eq!(session.sequence(label.sequence), sequence);
             if number >= 65_535 {
-                assert_eq!(link.sequence(label.sequence.wrapping_add(1)), sequence - 65_535);
+                assert_eq!(session.sequence(label.sequence.wrapping_add(1)), sequence - 65_535);
             }
         }
-        assert!(size_of::<Link>() <= 104);
+        assert!(size_of::<Session>() <= 104);
     }
 }

@@ -35,7 +35,7 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     // The kernel starts to stamp a moment after it is asked to.
     while of_kernel(&log) < 40 {
         assert!(Instant::now() < end, "{log:?}");
-        prober.turn(&mut log);
+        prober.turn(&mut |observation| log.observe(observation));
         std::thread::yield_now();
     }
     let lost = |event: &Event| matches!(event, Event::Lost | Event::NotSent(_) | Event::Duplicate);
@@ -44,7 +44,7 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     let flows: Vec<u8> = log.flows.iter().filter(|(.., answered)| *answered).map(|(_, flow, _)| *flow).collect();
     assert!((0..4).all(|flow| flows.contains(&flow)), "{flows:?}");
     assert!(prober.reflecting().reflector.answered() >= 40);
-    assert_eq!((prober.reflecting().reflector.refusals().not_a_member, prober.drops()), (1, Some(0)));
+    assert_eq!((prober.reflecting().reflector.refusals().not_a_member, prober.wire_ref().drops()), (1, Some(0)));
     let strangers: Vec<Stranger> = prober.reflecting().reflector.strangers(MonotonicClock.now()).collect();
     assert_eq!(strangers, [Stranger { address: [127, 0, 0, 2].into(), ssid: 0, requests: 1 }]);
 }
