@@ -133,16 +133,21 @@ impl Trace {
         // Behind the end there is no path, unless something answers from there after all.
         let is_behind = match (self.end, end) {
             (End::Reached, _) => ttl > self.len,
-            (End::Refused(_), End::Refused(_)) => ttl >= self.len,
+            (End::Refused(_), End::Refused(_)) => ttl > self.len || ttl == self.len && self.end != end,
             _ => false,
         };
-        if is_behind && !(self.end == end && ttl == self.len) {
+        if is_behind {
             return;
         }
         let Some(hop) = self.hops.get_mut(usize::from(ttl).wrapping_sub(1)) else { return };
         // A router and the end may both have answered packets of one TTL, if the path has changed
         // during the trace. The end counts.
-        if end != End::Silent && end != self.end {
+        let is_new_end = match end {
+            End::Silent => false,
+            End::Reached => self.end != End::Reached,
+            End::Refused(_) => (self.end, self.len) != (end, ttl),
+        };
+        if is_new_end {
             *hop = Hop { sent: hop.sent, ..Hop::NONE };
         }
         hop.record(address, rtt);

@@ -357,6 +357,22 @@ fn a_refusal_is_no_silence_and_has_its_reason() {
 }
 
 #[test]
+fn a_nearer_refusal_replaces_the_hop_that_answered_before_it() {
+    let [far, near, router] = [[10, 0, 0, 5], [10, 0, 0, 4], [10, 0, 0, 3]].map(IpAddr::from);
+    let mut trace = Trace::new(SlotId(0), Flow(0), Reason::Requested, Nanos(0));
+    let refused = End::Refused(Unreachable::Prohibited);
+    trace.record(4, router, Nanos(1), End::Silent);
+    trace.record(5, far, Nanos(1), refused);
+    trace.record(4, near, Nanos(1), refused);
+    let hops: Vec<_> = trace.hops().iter().map(|hop| hop.address).collect();
+    assert_eq!(hops, [None, None, None, Some(near)]);
+    let reason = Unreachable::Prohibited;
+    assert_eq!(Finding::from_trace(&trace), Finding::RefusedBy { hop: near, reason });
+    trace.record(4, router, Nanos(1), refused);
+    assert_eq!(trace.hop(4).address, Some(near), "the first that refuses there");
+}
+
+#[test]
 fn a_refusal_that_begins_or_ends_during_a_trace_names_no_other_hop() {
     for seed in 0..200 {
         let mut net = Net::fabric(seed, 1, 4);
