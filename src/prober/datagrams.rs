@@ -38,7 +38,7 @@ impl Guest for () {
     }
 }
 
-/// A request in preparation.
+/// A request that waits for its batch to be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// Identity of the probe.

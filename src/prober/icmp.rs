@@ -20,7 +20,7 @@ pub trait EchoWire: Wire {
 /// Sends echo requests over a wire, and reads the replies.
 pub type Icmp<W> = Datagrams<W, Echo>;
 
-/// The exchange of an echo request and its reply.
+/// Writes echo requests and reads their replies (RFC 792, RFC 4443).
 #[derive(Debug)]
 pub struct Echo {
     /// The kinds of the sockets, by family.
