@@ -14,9 +14,9 @@ use kube_canary::limits::STAMP_ANSWER_BYTES_MAX;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::split::{Object, Splitter};
 use kube_canary::mesh::verdicts;
-use kube_canary::prober::SocketKind;
-use kube_canary::prober::packet::{Codec, Decoded};
-use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
+use kube_canary::prober::icmp::{Decoded, EchoFormat};
+use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
+use kube_canary::prober::{ProbeKey, SocketKind};
 use kube_canary::report::compact::Reader;
 use kube_canary::report::{
     Age, Network, Peer, Protocol, RecentPeer, RecentSource, SendError, Source, State, TenMinutes,
@@ -62,18 +62,19 @@ pub fn run(name: &str, data: &[u8]) {
 
 /// Parses any bytes as a datagram of both families and kinds of socket, and as a copy of a request.
 ///
-/// The codec's key is random, so no input can hold a valid check: a reply must never be recognized.
+/// The key is random, so no input can hold a valid check: a reply must never be recognized.
 /// Each input has its own key. libFuzzer sees the values that are compared with the input, and puts
 /// them into the next input.
 pub fn icmp(data: &[u8]) {
-    let codec = Codec::new(56);
+    let key = ProbeKey::random();
+    let format = EchoFormat::new(key.session(), 56);
     for from in [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, 1])] {
         for kind in [SocketKind::Datagram, SocketKind::Raw] {
-            let decoded = codec.decode(from, data, kind);
+            let decoded = format.decode(&key, from, data, kind);
             assert!(!matches!(decoded, Decoded::Reply(_)), "forged: {decoded:?}");
         }
     }
-    let _ = codec.departed(data);
+    let _ = key.departed(data);
 }
 
 /// Parses any bytes as a reflector's answer.

@@ -26,7 +26,7 @@ use crate::limits::{LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{JudgeTimes, MeshRoutes, Times};
 use crate::peers::{Directory, Family, Own};
-use crate::prober::socket::SocketError;
+use crate::prober::icmp::IcmpSocketError;
 use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
 use crate::report::Session;
@@ -64,7 +64,7 @@ const LISTENING_GAP: Nanos = Nanos::from_millis(2_000);
 pub enum RunError {
     /// The ICMP sockets could not be opened.
     #[error(transparent)]
-    Socket(#[from] SocketError),
+    Socket(#[from] IcmpSocketError),
     /// The UDP sockets could not be opened.
     #[error(transparent)]
     Udp(#[from] udp::UdpSocketError),
@@ -484,8 +484,8 @@ mod tests {
 
     use super::*;
     use crate::config::{self, Command};
-    use crate::prober::stamp::packet::{REQUEST_BYTES, write_request};
-    use crate::prober::stamp::{ErrorEstimate, NtpTime};
+    use crate::prober::udp::stamp::packet::{REQUEST_BYTES, write_request};
+    use crate::prober::udp::stamp::{ErrorEstimate, NtpTime};
 
     #[test]
     fn a_roster_that_comes_without_a_list_changes_which_members_are_answered() {

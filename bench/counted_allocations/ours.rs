@@ -10,7 +10,7 @@ use kube_canary::exposition::{
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_MAX};
 use kube_canary::peers::{Directory, Method, Own};
-use kube_canary::prober::socket::Sockets;
+use kube_canary::prober::icmp::IcmpSockets;
 use kube_canary::prober::{Clock as _, Icmp, MonotonicClock, Pacer, Prober, Settings};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -18,7 +18,7 @@ use kube_canary::units::Nanos;
 use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, counting, interval};
 
 struct Agent {
-    prober: Prober<Icmp<Sockets>, MonotonicClock>,
+    prober: Prober<Icmp<IcmpSockets>, MonotonicClock>,
     pacer: Pacer,
     view: Arc<View>,
 }
@@ -33,7 +33,7 @@ impl Agent {
             new_peer_silence: Nanos(0),
             replies_wait: Nanos::from_millis(250),
         };
-        let sockets = Sockets::open(56, &MonotonicClock).expect("ICMP sockets");
+        let sockets = IcmpSockets::open(56, &MonotonicClock).expect("ICMP sockets");
         let mut prober = Icmp::prober(sockets, MonotonicClock, &settings, 56);
         let statistics = Statistics::new(Scale::default(), interval);
         let mut directory = Directory::default();

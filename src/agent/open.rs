@@ -9,7 +9,7 @@ use super::{REPLIES_WAIT, RunError, system};
 use crate::config::RunSettings;
 use crate::limits::NEW_PEER_SILENCE;
 use crate::peers::Method;
-use crate::prober::socket::Sockets;
+use crate::prober::icmp::IcmpSockets;
 use crate::prober::{Icmp, IcmpProber, MonotonicClock, Probers, Settings, Sources, TcpProber, UdpProber, tcp, udp};
 use crate::sys::clock;
 use crate::units::Nanos;
@@ -42,7 +42,7 @@ fn icmp_prober(
     probing: &Settings,
     described: &mut Vec<String>,
 ) -> Result<Box<IcmpProber>, RunError> {
-    let sockets = Sockets::open(settings.payload_bytes, &MonotonicClock)?;
+    let sockets = IcmpSockets::open(settings.payload_bytes, &MonotonicClock)?;
     described.push(format!("ICMP sockets: {}", sockets.describe()));
     Ok(Box::new(Icmp::prober(sockets, MonotonicClock, probing, settings.payload_bytes)))
 }
@@ -77,7 +77,8 @@ fn tcp_prober(
     probing: &Settings,
     described: &mut Vec<String>,
 ) -> Result<Box<TcpProber>, RunError> {
-    let sockets = tcp::Sockets::listen(SocketAddr::new(settings.listen.ip(), settings.tcp_port))?.sending_from(sources);
+    let sockets =
+        tcp::TcpSockets::listen(SocketAddr::new(settings.listen.ip(), settings.tcp_port))?.sending_from(sources);
     let addresses: Vec<String> = sockets.addresses().map(|address| address.to_string()).collect();
     described.push(format!("TCP handshakes at {}", addresses.join(" and ")));
     let handshakes = tcp::Handshakes {

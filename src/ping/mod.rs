@@ -28,7 +28,7 @@ use crate::config::{Host, PingSettings};
 use crate::discovery::dns::{self, ResolveError};
 use crate::fleet::ask;
 use crate::peers::SlotId;
-use crate::prober::socket::SocketError;
+use crate::prober::icmp::IcmpSocketError;
 use crate::prober::udp::UdpSocketError;
 use crate::prober::udp::trace::Trace;
 use crate::prober::{Clock as _, Event, Flow, MonotonicClock, Observation, Pacer};
@@ -58,7 +58,7 @@ const REPLIES_WAIT: Nanos = Nanos::from_millis(125);
 pub enum PingError {
     /// No ICMP socket is available.
     #[error(transparent)]
-    Socket(#[from] SocketError),
+    Socket(#[from] IcmpSocketError),
     /// No UDP socket is available.
     #[error(transparent)]
     Udp(#[from] UdpSocketError),

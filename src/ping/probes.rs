@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::{PingError, REPLIES_WAIT, Results};
 use crate::config::{PingSettings, UdpPing};
 use crate::peers::{Change, Network, SlotId, ZoneId};
-use crate::prober::socket::Sockets;
+use crate::prober::icmp::IcmpSockets;
 use crate::prober::udp::trace::{Reason, Trace};
 use crate::prober::udp::{Explorer, Udp, UdpSockets, UdpWire as _};
 use crate::prober::{Clock as _, Flow, Icmp, IcmpProber, MonotonicClock, Pacer, Settings, Sources, UdpProber};
@@ -16,14 +16,14 @@ use crate::units::Nanos;
 /// The sockets, which are opened before any name is resolved.
 #[derive(Debug)]
 pub enum Wires {
-    Icmp(Sockets),
+    Icmp(IcmpSockets),
     Udp(UdpSockets, UdpPing),
 }
 
 impl Wires {
     pub fn open(settings: &PingSettings) -> Result<Self, PingError> {
         let Some(udp) = settings.udp else {
-            return Ok(Self::Icmp(Sockets::open(settings.payload_bytes, &MonotonicClock)?));
+            return Ok(Self::Icmp(IcmpSockets::open(settings.payload_bytes, &MonotonicClock)?));
         };
         // The port of the reflector does not matter: without members, it answers nothing.
         let any = |address: IpAddr| {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::flights::Tag;
 use super::mmsg::BATCH;
-use super::packet::{Codec, Label};
+use super::probe_key::{Label, ProbeKey};
 use super::probing::{Common, Peer, Prober, Protocol};
 use super::reading::Reading;
 use super::wire::NOWHERE;
@@ -95,7 +95,7 @@ pub trait Exchange<W> {
         now: Nanos,
     ) -> Result<Request, SendError>;
     /// Writes a request that leaves at this real time. `out` has the bytes of the request.
-    fn write(&self, codec: &Codec, request: &Request, at: Nanos, out: &mut [u8]);
+    fn write(&self, key: &ProbeKey, request: &Request, at: Nanos, out: &mut [u8]);
     /// Called for a probe that was recorded, and could not be sent.
     fn not_sent(&mut self, _engine: &mut Engine, _label: Label) {}
     /// Called before datagrams are read.
@@ -103,7 +103,7 @@ pub trait Exchange<W> {
     /// Reads a datagram that has arrived over a flow. Returns whether it is known what it is.
     fn read(
         &mut self,
-        codec: &Codec,
+        key: &ProbeKey,
         engine: &mut Engine,
         from: (Flow, &Datagram<'_>),
         observe: &mut impl FnMut(Observation),
@@ -124,7 +124,7 @@ pub trait Exchange<W> {
 pub struct Datagrams<W, E> {
     pub(super) wire: W,
     pub(super) exchange: E,
-    codec: Codec,
+    key: ProbeKey,
     requests: Vec<Request>,
     messages: Box<[u8]>,
     /// Bytes of the longest message.
@@ -136,11 +136,11 @@ pub struct Datagrams<W, E> {
 
 impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
     /// Joins them. Replies may wait for `replies_wait` to be read.
-    pub fn new(wire: W, exchange: E, codec: Codec, message_bytes: usize, replies_wait: Nanos) -> Self {
+    pub fn new(wire: W, exchange: E, key: ProbeKey, message_bytes: usize, replies_wait: Nanos) -> Self {
         Self {
             wire,
             exchange,
-            codec,
+            key,
             requests: Vec::with_capacity(BATCH),
             messages: vec![0; message_bytes * BATCH].into_boxed_slice(),
             message_bytes,
@@ -244,7 +244,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
 
     /// Sends the batch. `due`: when its probes were to be sent, if they were scheduled.
     fn flush<C: Clock>(&mut self, common: &mut Common<C>, due: Option<Nanos>, observe: &mut impl FnMut(Observation)) {
-        let Self { wire, exchange, codec, requests, messages, message_bytes, .. } = self;
+        let Self { wire, exchange, key, requests, messages, message_bytes, .. } = self;
         let Common { clock, engine, .. } = common;
         // Those of one socket follow each other, so that one call sends them.
         requests.sort_unstable_by_key(|request| (request.to.is_ipv6(), request.flow, request.label.number));
@@ -253,7 +253,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
         let messages = messages.chunks_exact_mut(*message_bytes);
         for ((request, message), packet) in requests.iter().zip(messages).zip(&mut packets) {
             let message = &mut message[..request.bytes];
-            exchange.write(codec, request, at, message);
+            exchange.write(key, request, at, message);
             *packet = Outgoing { to: request.to, flow: request.flow, ttl: None, bytes: message };
         }
         let now = clock.now();
@@ -281,11 +281,11 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
         observe: &mut impl FnMut(Observation),
         guest: &mut impl Guest,
     ) -> bool {
-        let Self { wire, exchange, codec, departures, reading, .. } = self;
+        let Self { wire, exchange, key, departures, reading, .. } = self;
         let Common { clock, engine, .. } = common;
         exchange.begin_reading(clock);
         wire.receive(clock, &mut |delivery| match delivery {
-            Delivery::Departure(_, bytes, moment) => match codec.departed(bytes) {
+            Delivery::Departure(_, bytes, moment) => match key.departed(bytes) {
                 Some(label) => {
                     *departures = true;
                     engine.departed(label, moment);
@@ -298,7 +298,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
                 if let Some(delay) = datagram.moment.read_delay(reading.due()) {
                     observe(Observation::ReadDelay(delay));
                 }
-                if !exchange.read(codec, engine, (flow, &datagram), observe) && !guest.deliver(&delivery) {
+                if !exchange.read(key, engine, (flow, &datagram), observe) && !guest.deliver(&delivery) {
                     observe(Observation::Unrelated);
                 }
             }

@@ -8,7 +8,7 @@ use super::destination::Destination;
 use super::doubts::{DoubtId, Doubts};
 use super::event::{Event, Events, SendError, Stamp};
 use super::flights::{Flight, Flights, Generation, State, Tag};
-use super::packet::Label;
+use super::probe_key::Label;
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Compaction, SlotId};
 use crate::sys::region::List;

@@ -296,7 +296,7 @@ struct Written {
 }
 
 /// Buffers for one `recvmmsg` call, made once. A mesh whose packets come few at a time writes only
-/// the first pages of them. [`super::socket::Sockets`] owns one for
+/// the first pages of them. [`super::icmp::IcmpSockets`] owns one for
 /// arrivals and one for departures, each for both families. Packets are lent out as [`Received`]
 /// and overwritten by the next call. Control messages have room for `WORDS` words.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 //! [`Observation`].
 //!
 //! # The payload
-//! Every request carries 24 bytes of our own ([`packet`] has their layout): a random number of this
-//! process, the probe's number and slot, and a keyed hash. The hash covers these, the sequence
+//! Every request carries 24 bytes of our own ([`ProbeKey`] has their layout): a random number of
+//! this process, the probe's number and slot, and a keyed hash. The hash covers these, the sequence
 //! number and the destination. The rest is a fixed pattern. A reply is accepted only if all of it
 //! comes back from the destination. So neither a foreign packet nor a damaged one can become a
 //! round-trip time. A peer cannot answer a probe that was not sent to it, because the key of the
@@ -32,19 +32,18 @@ mod destination;
 mod doubts;
 mod engine;
 mod event;
+pub mod filter;
 mod flights;
-mod icmp;
+pub mod icmp;
 mod mmsg;
 mod options;
 mod pacer;
-pub mod packet;
+mod probe_key;
 mod probers;
 mod probing;
 mod reading;
 mod schedule;
-pub mod socket;
 mod sources;
-pub mod stamp;
 pub mod tcp;
 mod timer;
 pub mod udp;
@@ -55,19 +54,11 @@ pub use datagrams::Guest;
 pub use doubts::{QUESTION_PAUSE, WITHHELD_MAX};
 pub use engine::Engine;
 pub use event::{Event, Events, Observation, SendError, Stamp};
-pub use icmp::{EchoWire, Icmp};
+pub use icmp::{EchoWire, Icmp, SocketKind};
 pub use pacer::Pacer;
+pub use probe_key::{Label, ProbeKey};
 pub use probers::{IcmpProber, Probers, TcpProber, UdpProber};
 pub use probing::{Prober, Protocol, Settings};
 pub use schedule::Schedule;
 pub use sources::Sources;
 pub use wire::{Datagram, Delivery, Flow, Outgoing, Refusal, Unreachable, Wire};
-
-/// What a wire must know about a socket to read its packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SocketKind {
-    /// A ping socket: the kernel sets and checks identifier and checksum.
-    Datagram,
-    /// A raw socket: the prober sets and checks them, and IPv4 packets arrive with their header.
-    Raw,
-}

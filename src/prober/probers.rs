@@ -6,8 +6,8 @@
 use std::io;
 use std::net::IpAddr;
 
+use super::icmp::IcmpSockets;
 use super::pacer::Readable as _;
-use super::socket::Sockets;
 use super::timer::Timer;
 use super::udp::Explorer;
 use super::udp::route::Routes;
@@ -17,11 +17,11 @@ use crate::sys::lacks::Lack;
 use crate::units::Nanos;
 
 /// Probes by ICMP over the real sockets.
-pub type IcmpProber = Prober<Icmp<Sockets>, MonotonicClock>;
+pub type IcmpProber = Prober<Icmp<IcmpSockets>, MonotonicClock>;
 /// Probes by UDP over the real sockets.
 pub type UdpProber = Prober<udp::Udp<udp::UdpSockets>, MonotonicClock>;
 /// Probes by TCP over the real sockets.
-pub type TcpProber = Prober<tcp::Tcp<tcp::Sockets>, MonotonicClock>;
+pub type TcpProber = Prober<tcp::Tcp<tcp::TcpSockets>, MonotonicClock>;
 
 /// The probers of the methods in use. They are boxed, because each has several kilobytes.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use kube_canary::discovery::Readiness;
 use kube_canary::peers::{Directory, Method};
-use kube_canary::prober::socket::Sockets;
+use kube_canary::prober::icmp::IcmpSockets;
 use kube_canary::prober::{Clock, Icmp, MonotonicClock, Pacer, Prober, Settings, Stamp};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -17,7 +17,7 @@ const INTERVAL: Nanos = Nanos::from_millis(100);
 const TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
 struct Agent {
-    prober: Prober<Icmp<Sockets>, MonotonicClock>,
+    prober: Prober<Icmp<IcmpSockets>, MonotonicClock>,
     statistics: Statistics,
     pacer: Pacer,
 }
@@ -57,7 +57,7 @@ fn probes_over_real_sockets_allocate_nothing() {
     let mut agent = runtime.block_on(async {
         // If no user may use ICMP here, `icmp` has moved this process to a namespace that permits
         // it. There is no other way.
-        let sockets = Sockets::open(56, &MonotonicClock).expect("ICMP sockets");
+        let sockets = IcmpSockets::open(56, &MonotonicClock).expect("ICMP sockets");
         Agent {
             prober: Icmp::prober(sockets, MonotonicClock, &settings, 56),
             statistics: Statistics::new(Scale::default(), INTERVAL),

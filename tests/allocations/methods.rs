@@ -39,7 +39,7 @@ impl Agent {
             replies_wait: Nanos::from_millis(250),
         };
         let udp = udp::Udp::prober(sockets, MonotonicClock, &settings, (port, FLOWS));
-        let sockets = tcp::Sockets::listen(any).expect("a TCP listener");
+        let sockets = tcp::TcpSockets::listen(any).expect("a TCP listener");
         let port = sockets.addresses().next().expect("an address").port();
         let handshakes = tcp::Handshakes { port, retries_lost: true, unsent_wait: tcp::UNSENT_WAIT };
         let tcp = tcp::Tcp::prober(sockets, MonotonicClock, &settings, handshakes);

@@ -1,7 +1,7 @@
 //! Beside scapy's STAMP.
 
-use kube_canary::prober::stamp::packet::{REQUEST_BYTES, write_request};
-use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reply};
+use kube_canary::prober::udp::stamp::packet::{REQUEST_BYTES, write_request};
+use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
 use kube_canary::units::Nanos;
 
 use crate::{reflector, tools};

@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use kube_canary::prober::stamp::packet::{REQUEST_BYTES, write_request};
-use kube_canary::prober::stamp::{ErrorEstimate, NtpTime, Reply};
+use kube_canary::prober::udp::stamp::packet::{REQUEST_BYTES, write_request};
+use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
 use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::limits::TCP_HANDSHAKES_MAX;
 use crate::peers::SlotId;
-use crate::prober::packet::Label;
+use crate::prober::Label;
 use crate::units::Nanos;
 
 /// Index of a handshake in flight, below [`TCP_HANDSHAKES_MAX`].

@@ -20,8 +20,8 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 use super::Accepts;
 use super::calls::{self, Polled};
 use crate::limits::{TCP_BACKLOG, TCP_STRANGERS_MAX};
+use crate::prober::filter;
 use crate::prober::options;
-use crate::prober::stamp::filter;
 use crate::sys::lacks::{Lack, is_family_absent};
 
 /// Bytes that a connection may receive before it is accepted: the kernel's smallest buffer.

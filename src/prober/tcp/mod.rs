@@ -2,9 +2,9 @@
 //! answers those of others.
 //!
 //! Everything runs on the probe thread. [`Tcp`] decides what is sent and what is lost, over a
-//! [`TcpWire`] and a [`Clock`](super::Clock). [`Sockets`] is the real wire. The outcomes go through
-//! the same [`Engine`](super::Engine) as those of ICMP, so drains, doubts and counters behave
-//! alike.
+//! [`TcpWire`] and a [`Clock`](super::Clock). [`TcpSockets`] is the real wire. The outcomes go
+//! through the same [`Engine`](super::Engine) as those of ICMP, so drains, doubts and counters
+//! behave alike.
 //!
 //! # The time of a handshake
 //! The kernel measures it from the SYN to the SYN-ACK (`tcpi_rtt` of `TCP_INFO`, in microseconds).
@@ -53,7 +53,7 @@ mod turn;
 
 pub use connections::Place;
 pub use listener::ListenError;
-pub use sockets::Sockets;
+pub use sockets::TcpSockets;
 pub use turn::{Handshakes, Tcp};
 
 use std::net::{IpAddr, SocketAddr};

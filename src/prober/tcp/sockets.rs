@@ -23,7 +23,7 @@ const LISTENERS: usize = 4;
 
 /// The sockets of all handshakes in flight, and the listeners of both families.
 #[derive(Debug)]
-pub struct Sockets {
+pub struct TcpSockets {
     handshakes: Box<[Option<Socket>; TCP_HANDSHAKES_MAX]>,
     /// No place at or after this one is taken.
     pub(super) end: usize,
@@ -35,7 +35,7 @@ pub struct Sockets {
     logged: bool,
 }
 
-impl Sockets {
+impl TcpSockets {
     /// Opens the listeners: those of both families for the IPv6 wildcard if the host has both, and
     /// otherwise one.
     ///
@@ -80,7 +80,7 @@ impl Sockets {
     }
 }
 
-impl TcpWire for Sockets {
+impl TcpWire for TcpSockets {
     fn connect(&mut self, place: Place, to: SocketAddr) -> Result<Begun, SendError> {
         let socket = open(self.sources.address(to.is_ipv6()), to).map_err(|error| match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE | libc::EAFNOSUPPORT) => SendError::NoSocket,

@@ -13,19 +13,20 @@ use super::reflecting::Reflecting;
 use super::session::{self, Session};
 use super::ways::Directions;
 use super::wire::UdpWire;
-use crate::limits::{DWELL_MAX, FLOWS_MAX, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX, SENDER_FILTER_RANGES_MAX};
+use crate::limits::{DWELL_MAX, FLOWS_MAX, PEER_SLOTS_MAX, SENDER_FILTER_RANGES_MAX};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::prober::datagrams::{Datagrams, Exchange, Request};
 use crate::prober::engine::Sight;
+use crate::prober::filter;
 use crate::prober::flights::Tag;
 use crate::prober::mmsg::BATCH;
-use crate::prober::packet::{Codec, Label};
 use crate::prober::probing::{Common, Peer};
-use crate::prober::stamp::packet::{
+use crate::prober::udp::stamp::packet::{
     ASKING_REQUEST_BYTES, EXTRA_REQUEST_BYTES, REQUEST_BYTES, write_question, write_request,
 };
-use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply, filter};
+use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::prober::{Clock, Datagram, Engine, Event, Events, Flow, Observation, Prober, SendError, Settings};
+use crate::prober::{Label, ProbeKey};
 use crate::sys::region::List;
 use crate::units::Nanos;
 
@@ -62,7 +63,7 @@ impl<W: UdpWire> Udp<W> {
     pub fn prober<C: Clock>(wire: W, clock: C, settings: &Settings, (port, flows): (u16, u8)) -> Prober<Self, C> {
         // Its key is not that of the ICMP prober. If it were, an ICMP probe would show a peer the
         // check of the UDP probe with the same number.
-        let codec = Codec::new(PAYLOAD_BYTES_MIN);
+        let key = ProbeKey::random();
         let Settings { interval, timeout, doubts, new_peer_silence, replies_wait, .. } = *settings;
         let engine = Engine::with_dwell(timeout, DWELL_MAX.into(), interval, doubts, true);
         let common = Common::new(clock, engine.excusing(new_peer_silence, interval), interval, &settings.node);
@@ -73,12 +74,12 @@ impl<W: UdpWire> Udp<W> {
             port,
             flows: flows.clamp(1, FLOWS_MAX),
             // Neither this nor the SSID that differs in the last bit may be 0.
-            ssid: codec.identifier().max(2),
+            ssid: key.session().max(2),
             error: ErrorEstimate::UNKNOWN,
             ahead: 0,
             news: false,
         };
-        Prober { protocol: Self::new(wire, exchange, codec, MESSAGE_BYTES, replies_wait), common }
+        Prober { protocol: Self::new(wire, exchange, key, MESSAGE_BYTES, replies_wait), common }
     }
 }
 
@@ -151,8 +152,8 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
         Ok(Request { label, sequence, flow, to, bytes })
     }
 
-    fn write(&self, codec: &Codec, request: &Request, at: Nanos, out: &mut [u8]) {
-        let identity = codec.identity(request.label, request.to.ip());
+    fn write(&self, key: &ProbeKey, request: &Request, at: Nanos, out: &mut [u8]) {
+        let identity = key.identity(request.label, request.to.ip());
         let mut bytes = out.len();
         if let (ASKING_REQUEST_BYTES, Some(question)) = (bytes, out.last_chunk_mut()) {
             write_question(question);
@@ -180,7 +181,7 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
     /// Whether the datagram answers a probe that was sent over this flow to its source.
     fn read(
         &mut self,
-        codec: &Codec,
+        key: &ProbeKey,
         engine: &mut Engine,
         (flow, datagram): (Flow, &Datagram<'_>),
         observe: &mut impl FnMut(Observation),
@@ -191,7 +192,7 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
         #[expect(clippy::cast_possible_truncation, reason = "the low bits are in the label")]
         let low = reply.sender_sequence as u16;
         let from = datagram.from.ip();
-        let Some(label) = reply.padding.and_then(|padding| codec.identify(padding, low, from)) else {
+        let Some(label) = reply.padding.and_then(|padding| key.identify(padding, low, from)) else {
             return false;
         };
         let sight = engine.sight(label, datagram.moment);

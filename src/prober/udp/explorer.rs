@@ -14,10 +14,10 @@ use super::trace::Tracer;
 use crate::limits::{DWELL_MAX, PATH_MTU_MAX, PAYLOAD_BYTES_MIN};
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::prober::datagrams::Guest;
-use crate::prober::packet::{Codec, Label};
-use crate::prober::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, write_request};
-use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
+use crate::prober::udp::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, write_request};
+use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::prober::{Clock, Datagram, Delivery, Flow, Moment, Outgoing, Refusal, SendError, Wire};
+use crate::prober::{Label, ProbeKey};
 use crate::sys::region::List;
 use crate::units::Nanos;
 
@@ -27,7 +27,7 @@ const MTU: u64 = 1 << 36;
 /// Place of the flow in a number.
 const FLOW_SHIFT: u32 = 32;
 /// Bytes of the UDP payload of a small packet. It is longer than a probe, so that the reflector
-/// does not count it as one ([`crate::prober::stamp::Reflector::heard`]).
+/// does not count it as one ([`crate::prober::udp::stamp::Reflector::heard`]).
 const SMALL_BYTES: usize = REQUEST_BYTES + 8;
 #[expect(clippy::cast_possible_truncation, reason = "80 bytes")]
 const SMALL_PAYLOAD: u16 = SMALL_BYTES as u16;
@@ -45,7 +45,7 @@ type Known = (Kind, (SlotId, Flow, u32));
 /// Traces paths and searches their MTU, beside the probes of [`super::Udp`].
 #[derive(Debug)]
 pub struct Explorer {
-    codec: Codec,
+    key: ProbeKey,
     /// Session of its packets: that of the probes with the last bit inverted.
     pub(super) ssid: u16,
     /// Port of the reflectors.
@@ -64,10 +64,10 @@ impl Explorer {
     /// Makes an explorer for `flows` source ports and reflectors at `port`. A large packet is lost
     /// after `timeout` and the time that a reflector may take.
     pub fn new(flows: u8, port: u16, timeout: Nanos, now: Nanos) -> Self {
-        let codec = Codec::new(PAYLOAD_BYTES_MIN);
+        let key = ProbeKey::random();
         Self {
-            ssid: codec.identifier().max(1),
-            codec,
+            ssid: key.session().max(1),
+            key,
             port,
             now,
             tracer: Tracer::new(flows),
@@ -148,7 +148,7 @@ impl Explorer {
         let bytes = bytes.max(SMALL_BYTES);
         self.message.resize(bytes, 0);
         let message = self.message.get_mut(..bytes).ok_or(SendError::Address)?;
-        let identity = self.codec.identity(label, to.ip());
+        let identity = self.key.identity(label, to.ip());
         let at = NtpTime::from_unix(clock.realtime());
         #[expect(clippy::cast_possible_truncation, reason = "the part of the number that counts")]
         write_request(message, label.number as u32, self.ssid, at, ErrorEstimate::UNKNOWN, &identity);
@@ -176,7 +176,7 @@ impl Explorer {
 
     fn identify(&self, padding: &[u8; PAYLOAD_BYTES_MIN], sequence: u32, peer: IpAddr) -> Option<Known> {
         #[expect(clippy::cast_possible_truncation, reason = "the label has the low bits")]
-        let label = self.codec.identify(padding, sequence as u16, peer)?;
+        let label = self.key.identify(padding, sequence as u16, peer)?;
         Some(known(label))
     }
 
@@ -206,7 +206,7 @@ impl Guest for Explorer {
     fn deliver(&mut self, delivery: &Delivery<'_>) -> bool {
         match *delivery {
             // The kernel gives a socket only what it has sent, so the number is enough.
-            Delivery::Departure(_, bytes, moment) => match self.codec.departed(bytes).map(known) {
+            Delivery::Departure(_, bytes, moment) => match self.key.departed(bytes).map(known) {
                 Some((Kind::Trace, (_, _, sequence))) => {
                     self.tracer.departed(sequence, moment);
                     true

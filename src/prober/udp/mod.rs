@@ -16,6 +16,7 @@ mod reflecting;
 pub mod route;
 mod session;
 pub mod socket;
+pub mod stamp;
 pub mod trace;
 mod ways;
 pub mod wire;

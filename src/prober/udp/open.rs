@@ -7,8 +7,8 @@ use std::os::fd::OwnedFd;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::prober::Sources;
+use crate::prober::filter;
 use crate::prober::options::{self, UdpAbilities};
-use crate::prober::stamp::filter;
 use crate::sys::lacks::is_family_absent;
 
 /// Bytes of the queue of strangers: some hundred requests.

@@ -11,7 +11,7 @@ use super::wire::{Answer, Reflected, UdpWire};
 use crate::limits::STAMP_ANSWER_BYTES_MAX;
 use crate::peers::name_in_reports;
 use crate::prober::mmsg::BATCH;
-use crate::prober::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, set_reflected_at};
+use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, set_reflected_at};
 use crate::prober::wire::NOWHERE;
 use crate::prober::{Clock, Datagram, Moment};
 use crate::sys::region::Table;

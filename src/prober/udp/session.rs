@@ -2,9 +2,9 @@
 
 use super::ways::Ways;
 use crate::prober::Flow;
+use crate::prober::Label;
 use crate::prober::flights::Tag;
-use crate::prober::packet::Label;
-use crate::prober::stamp::Named;
+use crate::prober::udp::stamp::Named;
 
 /// The session of a slot with the reflector of its peer: 96 bytes.
 #[derive(Clone, Copy, Debug, Default)]

@@ -34,7 +34,7 @@ pub trait UdpWire: Wire {
     fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16>;
     /// Makes the kernel drop all requests that do not pass a filter, except a few that go to a
     /// socket for strangers. There is a program of either kind for each family and number of ranges
-    /// ([`crate::prober::stamp::filter`]).
+    /// ([`crate::prober::filter`]).
     fn admit(
         &mut self,
         _program: &dyn Fn(bool, usize) -> Vec<SockFilter>,

@@ -15,7 +15,7 @@ const fn host(last: u8) -> IpAddr {
 }
 
 /// A prober on real sockets, which probes this address on this port.
-fn prober(sockets: Sockets, to: IpAddr, port: u16) -> Prober<Tcp<Sockets>, MonotonicClock> {
+fn prober(sockets: TcpSockets, to: IpAddr, port: u16) -> Prober<Tcp<TcpSockets>, MonotonicClock> {
     let settings = Settings { timeout: Nanos::from_millis(100), replies_wait: Nanos(0), ..settings() };
     let mut prober = Tcp::prober(sockets, MonotonicClock, &settings, Handshakes { port, ..PLAIN });
     prober.apply(Change::Join { slot: SlotId(0) });
@@ -24,7 +24,7 @@ fn prober(sockets: Sockets, to: IpAddr, port: u16) -> Prober<Tcp<Sockets>, Monot
 }
 
 /// Does turns until the first handshake has ended. Returns what was reported.
-fn first(prober: &mut Prober<Tcp<Sockets>, MonotonicClock>) -> Vec<Observation> {
+fn first(prober: &mut Prober<Tcp<TcpSockets>, MonotonicClock>) -> Vec<Observation> {
     let mut observed = Observed::default();
     let start = Instant::now();
     while observed.0.is_empty() || prober.awaits_any() {
@@ -45,14 +45,14 @@ fn rtt(reports: &[Observation]) -> Nanos {
     }
 }
 
-fn port_of(sockets: &Sockets) -> u16 {
+fn port_of(sockets: &TcpSockets) -> u16 {
     sockets.addresses().next().unwrap().port()
 }
 
 #[test]
 fn a_handshake_with_our_own_listener_has_the_kernels_time() {
     for address in [host(71), Ipv6Addr::LOCALHOST.into()] {
-        let Ok(sockets) = Sockets::listen((address, 0).into()) else {
+        let Ok(sockets) = TcpSockets::listen((address, 0).into()) else {
             assert!(address.is_ipv6(), "a host without IPv6");
             continue;
         };
@@ -69,7 +69,7 @@ fn a_handshake_with_our_own_listener_has_the_kernels_time() {
 fn a_connection_that_the_other_end_has_closed_was_done() {
     for reset in [false, true] {
         let listener = TcpListener::bind((host(72), 0)).unwrap();
-        let mut prober = prober(Sockets::without_listener(), host(72), listener.local_addr().unwrap().port());
+        let mut prober = prober(TcpSockets::without_listener(), host(72), listener.local_addr().unwrap().port());
         let mut observed = Observed::default();
         prober.turn(&mut |observation| observed.observe(observation));
         let (accepted, _) = listener.accept().unwrap();
@@ -89,11 +89,11 @@ fn a_port_without_listener_is_refused_and_an_address_without_route_is_not_probed
     let bound = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     bound.bind(&SocketAddr::new(host(73), 0).into()).unwrap();
     let unused = bound.local_addr().unwrap().as_socket().unwrap().port();
-    let mut to_nobody = prober(Sockets::without_listener(), host(73), unused);
+    let mut to_nobody = prober(TcpSockets::without_listener(), host(73), unused);
     let lost = [event(0, Event::Sent), event(0, Event::Lost), Observation::Refused(SlotId(0))];
     assert_eq!(first(&mut to_nobody), lost);
     // A broadcast address is no destination of TCP.
-    let mut nowhere = prober(Sockets::without_listener(), Ipv4Addr::BROADCAST.into(), unused);
+    let mut nowhere = prober(TcpSockets::without_listener(), Ipv4Addr::BROADCAST.into(), unused);
     let reports = first(&mut nowhere);
     assert!(
         matches!(reports[..], [Observation::Probe { slot: SlotId(0), event: Event::NotSent(_), .. }]),
@@ -109,7 +109,7 @@ fn silence_is_lost_and_its_connection_makes_room() {
     listener.listen(0).unwrap();
     let port = listener.local_addr().unwrap().as_socket().unwrap().port();
     let _fills = TcpStream::connect((host(74), port)).unwrap();
-    let mut prober = prober(Sockets::without_listener(), host(74), port);
+    let mut prober = prober(TcpSockets::without_listener(), host(74), port);
     assert_eq!(first(&mut prober), [event(0, Event::Sent), event(0, Event::Lost)]);
     assert_eq!(prober.wire().at(Place(0)).map(|_| ()), Some(()), "kept to see whether it is late");
     prober.apply(Change::Join { slot: SlotId(0) });
@@ -118,7 +118,7 @@ fn silence_is_lost_and_its_connection_makes_room() {
 
 #[test]
 fn neither_end_keeps_a_connection_after_it() {
-    let sockets = Sockets::listen((host(75), 0).into()).unwrap();
+    let sockets = TcpSockets::listen((host(75), 0).into()).unwrap();
     let port = port_of(&sockets);
     let mut prober = prober(sockets, host(75), port);
     rtt(&first(&mut prober));
@@ -144,12 +144,12 @@ fn connect(from: IpAddr, to: SocketAddr) -> io::Result<socket2::Socket> {
     socket.connect_timeout(&to.into(), Duration::from_millis(300)).map(|()| socket)
 }
 
-fn waiting(sockets: &Sockets) -> [u32; 2] {
+fn waiting(sockets: &TcpSockets) -> [u32; 2] {
     sockets.listeners[0].as_ref().unwrap().waiting()
 }
 
 /// Accepts up to these numbers, and returns how many were of members.
-fn accept(sockets: &mut Sockets, members: usize, strangers: usize) -> usize {
+fn accept(sockets: &mut TcpSockets, members: usize, strangers: usize) -> usize {
     sockets.read(Accepts { members, strangers }, &mut |_, _| panic!("no handshake of ours"))
 }
 
@@ -160,7 +160,7 @@ fn is_reset(socket: &socket2::Socket) -> bool {
 #[test]
 fn strangers_fill_a_queue_of_their_own_and_take_no_handshake_of_a_member() {
     use crate::limits::TCP_STRANGERS_MAX;
-    let mut sockets = Sockets::listen((host(76), 0).into()).unwrap();
+    let mut sockets = TcpSockets::listen((host(76), 0).into()).unwrap();
     let to = sockets.addresses().next().unwrap();
     let early = connect(host(78), to).unwrap();
     assert_eq!(waiting(&sockets), [1, 0], "all are members before these are known");
@@ -189,7 +189,7 @@ fn strangers_fill_a_queue_of_their_own_and_take_no_handshake_of_a_member() {
 
 #[test]
 fn one_listener_serves_all_where_the_kernel_does_not_choose() {
-    let mut sockets = Sockets::listen((host(76), 0).into()).unwrap();
+    let mut sockets = TcpSockets::listen((host(76), 0).into()).unwrap();
     let to = sockets.addresses().next().unwrap();
     sockets.listeners[0].as_mut().unwrap().serve_all();
     sockets.admit(&mut std::iter::once(host(77)));
@@ -200,8 +200,8 @@ fn one_listener_serves_all_where_the_kernel_does_not_choose() {
 
 #[test]
 fn a_second_agent_finds_the_port_taken() {
-    let sockets = Sockets::listen((host(84), 0).into()).unwrap();
-    let refused = Sockets::listen(sockets.addresses().next().unwrap()).unwrap_err();
+    let sockets = TcpSockets::listen((host(84), 0).into()).unwrap();
+    let refused = TcpSockets::listen(sockets.addresses().next().unwrap()).unwrap_err();
     assert_eq!(refused.error.kind(), io::ErrorKind::AddrInUse);
 }
 
@@ -209,7 +209,7 @@ fn a_second_agent_finds_the_port_taken() {
 #[test]
 fn the_kernel_divides_members_and_strangers_in_a_mesh_of_5000_nodes() {
     let over = |address: IpAddr, strange: IpAddr, members: Vec<IpAddr>| {
-        let Ok(mut sockets) = Sockets::listen((address, 0).into()) else {
+        let Ok(mut sockets) = TcpSockets::listen((address, 0).into()) else {
             assert!(address.is_ipv6(), "a host without IPv6");
             return;
         };
@@ -246,9 +246,9 @@ fn a_handshake_whose_syn_was_repeated_says_so() {
     listener.listen(0).unwrap();
     let to = listener.local_addr().unwrap().as_socket().unwrap();
     let _fills = TcpStream::connect(to).unwrap();
-    let mut sockets = Sockets::without_listener();
+    let mut sockets = TcpSockets::without_listener();
     assert_eq!(sockets.connect(Place(0), to), Ok(Begun::InFlight));
-    let repeated = |sockets: &Sockets| calls::info(sockets.at(Place(0)).unwrap().as_fd()).unwrap().retransmissions;
+    let repeated = |sockets: &TcpSockets| calls::info(sockets.at(Place(0)).unwrap().as_fd()).unwrap().retransmissions;
     while repeated(&sockets) == 0 {
         sockets.read(ALL, &mut |_, outcome| panic!("{outcome:?}"));
         std::thread::sleep(Duration::from_millis(10));
@@ -264,23 +264,23 @@ fn a_handshake_whose_syn_was_repeated_says_so() {
 
 #[test]
 fn the_ipv6_wildcard_is_both_families_on_one_port() {
-    let sockets = Sockets::listen((Ipv6Addr::UNSPECIFIED, 0).into()).unwrap();
+    let sockets = TcpSockets::listen((Ipv6Addr::UNSPECIFIED, 0).into()).unwrap();
     let addresses: Vec<SocketAddr> = sockets.addresses().collect();
     assert!(addresses[0].is_ipv4() && addresses.iter().all(|address| address.port() == addresses[0].port()));
     assert!(TcpStream::connect((host(79), addresses[0].port())).is_ok());
-    let refused = Sockets::listen(addresses[0]).unwrap_err();
+    let refused = TcpSockets::listen(addresses[0]).unwrap_err();
     assert_eq!(refused.error.kind(), io::ErrorKind::AddrInUse);
 }
 
 #[test]
 fn a_listener_says_that_it_had_no_more_room() {
-    let mut sockets = Sockets::listen((host(81), 0).into()).unwrap();
+    let mut sockets = TcpSockets::listen((host(81), 0).into()).unwrap();
     let to = sockets.addresses().next().unwrap();
     // One that is reset by its source stays in the queue until it is accepted.
     drop(TcpStream::connect(to).unwrap());
     while sockets.read(ALL, &mut |_, _| {}) == 0 {}
     assert!(!sockets.overran(), "one is no flood");
-    let is_full = |sockets: &Sockets| sockets.listeners[0].as_ref().unwrap().is_full();
+    let is_full = |sockets: &TcpSockets| sockets.listeners[0].as_ref().unwrap().is_full();
     while !is_full(&sockets) {
         drop(TcpStream::connect(to).unwrap());
     }
@@ -290,7 +290,7 @@ fn a_listener_says_that_it_had_no_more_room() {
 
 #[test]
 fn all_places_are_used_and_freed_again() {
-    let mut sockets = Sockets::listen((host(80), 0).into()).unwrap();
+    let mut sockets = TcpSockets::listen((host(80), 0).into()).unwrap();
     let to = sockets.addresses().next().unwrap();
     for place in (0..64).map(Place) {
         assert_eq!(sockets.connect(place, to), Ok(Begun::InFlight));

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use super::*;
 use crate::peers::{Network, ZoneId};
-use crate::prober::stamp::NtpTime;
-use crate::prober::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES};
+use crate::prober::udp::stamp::NtpTime;
+use crate::prober::udp::stamp::packet::{EXTRA_REQUEST_BYTES, REQUEST_BYTES};
 use crate::prober::udp::{Answer, Reflected};
 use crate::prober::{Delivery, Moment, Outgoing, RealTime, Stamp, Wire};
 

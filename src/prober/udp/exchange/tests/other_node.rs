@@ -1,7 +1,7 @@
 //! Answers that name another node than the list.
 
 use super::*;
-use crate::prober::stamp::packet::ASKING_REQUEST_BYTES;
+use crate::prober::udp::stamp::packet::ASKING_REQUEST_BYTES;
 
 const RIGHT: u64 = 7;
 const OTHER: u64 = 8;

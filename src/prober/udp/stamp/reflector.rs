@@ -25,13 +25,13 @@ use std::net::{IpAddr, SocketAddr};
 use socket2::SockFilter;
 
 use super::answer::{self, Reflection};
-use super::filter;
 use super::members::Members;
 use super::packet::{BASE_BYTES, REQUEST_BYTES, asks, field};
 use super::strangers::Strangers;
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
 };
+use crate::prober::filter;
 use crate::report::Stranger;
 use crate::units::Nanos;
 

@@ -6,8 +6,8 @@
 //! has no filter beside it: Linux 6.18 attaches none to a TCP socket of a process without
 //! `CAP_NET_ADMIN`.
 //!
-//! It never drops a member. It may let strangers pass, which [`super::Reflector`] refuses: if
-//! members have too many separate ranges of addresses, the nearest are joined.
+//! It never drops a member. It may let strangers pass, which [`super::udp::stamp::Reflector`]
+//! refuses: if members have too many separate ranges of addresses, the nearest are joined.
 //!
 //! # The program
 //! The addresses are sorted ranges, found by a balanced tree of comparisons. An IPv6 address is

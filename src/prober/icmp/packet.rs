@@ -1,21 +1,7 @@
 //! ICMP echo (RFC 792, RFC 4443). Requests are written with pnet_packet into reused buffers.
-//! Replies are read with surge-ping's decoders, and the payload proves that they are ours.
-//!
-//! The first 24 bytes of a payload are three big-endian numbers of 64 bits:
-//!
-//! | bytes | |
-//! |---|---|
-//! | 0–7 | the cookie: a random number of this process, by which its requests are found |
-//! | 8–15 | the number of the probe (50 bits) and its slot (14 bits) |
-//! | 16–23 | the check: a keyed hash of the number, the slot, the ICMP sequence number and the destination |
-//!
-//! Every peer reads the cookie and can guess the number, slot and sequence number of a probe to
-//! another peer. It cannot compute the check, whose key never leaves the process. All 64 bits of
-//! the hash are sent. At a million forged packets per second, the check of one probe is hit after
-//! 290,000 years on average. With 32 bits it would be 36 minutes, and an attacker can aim at as
-//! many probes at once as there are peers.
+//! Replies are read with surge-ping's decoders, and the payload proves that they are ours: its
+//! first 24 bytes are the identity of the probe ([`ProbeKey`]), and the rest is a fixed pattern.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr};
 
 use pnet_packet::Packet;
@@ -25,29 +11,12 @@ use pnet_packet::ipv4::Ipv4Packet;
 use surge_ping::{Icmpv4Packet, Icmpv6Packet, PingIdentifier, PingSequence};
 
 use super::SocketKind;
-use crate::limits::{INTERVAL_MIN, PAYLOAD_BYTES_MIN, PEER_SLOTS_MAX};
-use crate::peers::{Family, SlotId};
+use crate::limits::PAYLOAD_BYTES_MIN;
+use crate::peers::Family;
+use crate::prober::probe_key::{Label, ProbeKey};
 
 /// Bytes of the ICMP echo header.
 pub const ECHO_HEADER_BYTES: usize = 8;
-/// Bits of a slot in a payload. The probe's number has the other 50.
-const SLOT_BITS: u32 = 14;
-const _: () = assert!(PEER_SLOTS_MAX <= 1 << SLOT_BITS);
-const _: () = assert!(
-    (1_u128 << (64 - SLOT_BITS)) * INTERVAL_MIN.as_millis() / PEER_SLOTS_MAX as u128 > 20 * 365 * 86_400_000,
-    "the numbers of probes last for 20 years with the most peers at the shortest interval"
-);
-
-/// The identity of one probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
-    /// Number of the probe among all probes of this process.
-    pub number: u64,
-    /// Slot of the peer.
-    pub slot: SlotId,
-    /// ICMP sequence number. It counts per peer, and wraps.
-    pub sequence: u16,
-}
 
 /// What a datagram is after decoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,34 +35,21 @@ pub enum Decoded {
     NotAReply,
 }
 
-/// Writes and recognizes the probes of this process.
+/// Writes echo requests, and reads the replies.
 #[derive(Debug)]
-pub struct Codec {
+pub struct EchoFormat {
     identifier: PingIdentifier,
-    /// Random number of this process, sent in clear.
-    cookie: u64,
-    /// Key of the check: 128 random bits from the operating system. It is never sent.
-    /// The hash is SipHash-1-3, a pseudo-random function for short inputs that the
-    /// standard library contains anyway.
-    key: RandomState,
     /// The payload as sent, except for its first 24 bytes.
     payload: Box<[u8]>,
 }
 
-impl Codec {
-    /// Makes a codec with a random identity, for payloads of `payload_bytes` (at least
+impl EchoFormat {
+    /// Makes a format with this identifier, for payloads of `payload_bytes` (at least
     /// [`PAYLOAD_BYTES_MIN`]).
-    pub fn new(payload_bytes: usize) -> Self {
-        let key = RandomState::new();
-        // The hashed input differs from that of every check, so no check can be derived from the
-        // cookie. Rejected: a second `RandomState`. It is no independent key, because the keys of
-        // one thread differ by one.
-        let cookie = key.hash_one(0_u8);
-        #[expect(clippy::cast_possible_truncation, reason = "16 of its bits are wanted")]
-        let identifier = PingIdentifier(cookie as u16);
+    pub fn new(identifier: u16, payload_bytes: usize) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "a pattern of the low bytes of the index")]
         let payload = (0..payload_bytes.max(PAYLOAD_BYTES_MIN)).map(|i| i as u8).collect();
-        Self { identifier, cookie, key, payload }
+        Self { identifier: PingIdentifier(identifier), payload }
     }
 
     /// Returns the bytes of a whole ICMP message.
@@ -102,13 +58,13 @@ impl Codec {
     }
 
     /// Writes the echo request for `label` to `destination` into `out`. `out` must have
-    /// [`Codec::message_bytes`] bytes.
-    pub fn encode(&self, label: Label, destination: IpAddr, kind: SocketKind, out: &mut [u8]) {
+    /// [`EchoFormat::message_bytes`] bytes.
+    pub fn encode(&self, key: &ProbeKey, label: Label, destination: IpAddr, kind: SocketKind, out: &mut [u8]) {
         let family = Family::of(destination);
         let payload = &mut out[ECHO_HEADER_BYTES..];
         payload.copy_from_slice(&self.payload);
         if let Some(identity) = payload.first_chunk_mut() {
-            *identity = self.identity(label, destination);
+            *identity = key.identity(label, destination);
         }
         // The echo header has the same layout in both families; only the type differs.
         let Some(mut echo) = MutableEchoRequestPacket::new(out) else { return };
@@ -129,25 +85,8 @@ impl Codec {
         }
     }
 
-    /// Returns the bytes by which a probe to `destination` is recognized.
-    pub fn identity(&self, label: Label, destination: IpAddr) -> [u8; PAYLOAD_BYTES_MIN] {
-        let mut identity = [0; PAYLOAD_BYTES_MIN];
-        identity[..8].copy_from_slice(&self.cookie.to_be_bytes());
-        identity[8..16].copy_from_slice(&label.packed().to_be_bytes());
-        identity[16..].copy_from_slice(&self.check(label, destination).to_be_bytes());
-        identity
-    }
-
-    /// Returns the label of a probe of ours with this sequence number, if exactly these bytes were
-    /// sent to `source`.
-    pub fn identify(&self, identity: &[u8; PAYLOAD_BYTES_MIN], sequence: u16, source: IpAddr) -> Option<Label> {
-        let label = Label::unpack(number(identity, 8)?, sequence);
-        let ours = number(identity, 0)? == self.cookie && number(identity, 16)? == self.check(label, source);
-        ours.then_some(label)
-    }
-
     /// Decodes what has arrived from `source` at a socket of this kind.
-    pub fn decode(&self, source: IpAddr, bytes: &[u8], kind: SocketKind) -> Decoded {
+    pub fn decode(&self, key: &ProbeKey, source: IpAddr, bytes: &[u8], kind: SocketKind) -> Decoded {
         let Some(Echo { identifier, sequence, message }) = echo_reply(source, bytes, kind) else {
             return Decoded::NotAReply;
         };
@@ -157,73 +96,15 @@ impl Codec {
             return Decoded::Unrelated;
         }
         let payload = &message[ECHO_HEADER_BYTES..];
-        self.recognize(payload, sequence, source).map_or(Decoded::Corrupt { sequence }, Decoded::Reply)
-    }
-
-    /// Returns the identifier of our requests. A ping socket replaces it by its own.
-    pub const fn identifier(&self) -> u16 {
-        self.identifier.0
-    }
-
-    /// Returns the label of a request of ours that has left, as the kernel returns it with
-    /// its timestamp. Headers of the device may precede it, and it may be cut after the
-    /// part that identifies it.
-    ///
-    /// The check is not compared, because the destination is in headers whose form only the device
-    /// knows. That is safe: the kernel queues only copies of packets that this socket has sent.
-    pub fn departed(&self, bytes: &[u8]) -> Option<Label> {
-        let cookie = self.cookie.to_be_bytes();
-        let at = bytes.windows(cookie.len()).position(|window| *window == cookie)?;
-        let sequence = u16::from_be_bytes(bytes.get(at.checked_sub(2)?..at)?.try_into().ok()?);
-        Some(Label::unpack(number(bytes, at + 8)?, sequence))
+        self.recognize(key, payload, sequence, source).map_or(Decoded::Corrupt { sequence }, Decoded::Reply)
     }
 
     /// Returns the label of a payload that came from `source`, if exactly these
     /// bytes were sent there.
-    fn recognize(&self, payload: &[u8], sequence: u16, source: IpAddr) -> Option<Label> {
-        let label = self.identify(payload.first_chunk()?, sequence, source)?;
+    fn recognize(&self, key: &ProbeKey, payload: &[u8], sequence: u16, source: IpAddr) -> Option<Label> {
+        let label = key.identify(payload.first_chunk()?, sequence, source)?;
         (payload[PAYLOAD_BYTES_MIN..] == self.payload[PAYLOAD_BYTES_MIN..]).then_some(label)
     }
-
-    /// Returns the keyed hash over everything that identifies a probe. The inputs of the two
-    /// families have different lengths, which the hash distinguishes.
-    fn check(&self, label: Label, peer: IpAddr) -> u64 {
-        // The input is in one piece, with a length known to the compiler: 11 and 15 ns. In separate
-        // parts it would take 14 and 18 ns.
-        let mut hasher = self.key.build_hasher();
-        match peer {
-            IpAddr::V4(v4) => hasher.write(&label.with::<4, 14>(v4.octets())),
-            IpAddr::V6(v6) => hasher.write(&label.with::<16, 26>(v6.octets())),
-        }
-        hasher.finish()
-    }
-}
-
-impl Label {
-    /// Returns number and slot as they are sent.
-    fn packed(self) -> u64 {
-        self.number << SLOT_BITS | u64::from(self.slot.0)
-    }
-
-    fn unpack(packed: u64, sequence: u16) -> Self {
-        let slot = SlotId((packed & ((1 << SLOT_BITS) - 1)) as u32);
-        Self { number: packed >> SLOT_BITS, slot, sequence }
-    }
-
-    /// Returns the label in `N` bytes, the last of which are those of an address.
-    fn with<const A: usize, const N: usize>(self, address: [u8; A]) -> [u8; N] {
-        const { assert!(N == 8 + 2 + A) };
-        let mut bytes = [0; N];
-        bytes[..8].copy_from_slice(&self.packed().to_ne_bytes());
-        bytes[8..10].copy_from_slice(&self.sequence.to_ne_bytes());
-        bytes[10..].copy_from_slice(&address);
-        bytes
-    }
-}
-
-/// Returns the big-endian 64-bit number at `at`, if `bytes` has one there.
-fn number(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 struct Echo<'a> {
@@ -258,16 +139,34 @@ mod tests {
     use std::net::Ipv6Addr;
 
     use super::*;
+    use crate::peers::SlotId;
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     const LABEL: Label = Label { number: 70_000, slot: SlotId(3), sequence: 9 };
 
     const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2));
 
+    /// The format and the key of a prober.
+    struct Codec {
+        key: ProbeKey,
+        format: EchoFormat,
+    }
+
+    impl Codec {
+        fn new(payload_bytes: usize) -> Self {
+            let key = ProbeKey::random();
+            Self { format: EchoFormat::new(key.session(), payload_bytes), key }
+        }
+
+        fn encode(&self, label: Label, destination: IpAddr, kind: SocketKind) -> Vec<u8> {
+            let mut bytes = vec![0; self.format.message_bytes()];
+            self.format.encode(&self.key, label, destination, kind, &mut bytes);
+            bytes
+        }
+    }
+
     fn request(codec: &Codec, destination: IpAddr, kind: SocketKind) -> Vec<u8> {
-        let mut bytes = vec![0; codec.message_bytes()];
-        codec.encode(LABEL, destination, kind, &mut bytes);
-        bytes
+        codec.encode(LABEL, destination, kind)
     }
 
     fn reply(codec: &Codec) -> Vec<u8> {
@@ -277,7 +176,7 @@ mod tests {
     }
 
     fn decode(codec: &Codec, bytes: &[u8], from: IpAddr, kind: SocketKind) -> Decoded {
-        codec.decode(from, bytes, kind)
+        codec.format.decode(&codec.key, from, bytes, kind)
     }
 
     #[test]
@@ -328,10 +227,9 @@ mod tests {
         for (slot, number) in slots.into_iter().flat_map(|slot| [0, 70_000, (1 << 50) - 1].map(|number| (slot, number)))
         {
             let label = Label { number, slot, sequence: u16::MAX };
-            let mut bytes = vec![0; codec.message_bytes()];
-            codec.encode(label, V4, SocketKind::Datagram, &mut bytes);
+            let mut bytes = codec.encode(label, V4, SocketKind::Datagram);
             let departed = [&[0; 34], &bytes[..ECHO_HEADER_BYTES + PAYLOAD_BYTES_MIN]].concat();
-            assert_eq!(codec.departed(&departed), Some(label));
+            assert_eq!(codec.key.departed(&departed), Some(label));
             bytes[0] = 0;
             assert_eq!(decode(&codec, &bytes, V4, SocketKind::Datagram), Decoded::Reply(label));
         }
@@ -349,26 +247,6 @@ mod tests {
                 assert_eq!(decode(&codec, &bytes, source, SocketKind::Datagram), expected, "{source} {destination}");
             }
         }
-    }
-
-    #[test]
-    fn the_bytes_of_a_probe_do_not_reveal_the_check_of_another() {
-        // A change of one bit in any part of the input changes about half of the check.
-        // Two processes never agree.
-        let (codec, other) = (Codec::new(56), Codec::new(56));
-        let check = codec.check(LABEL, V4);
-        let slot = SlotId(LABEL.slot.0 ^ 1);
-        let neighbours = [
-            (Label { number: LABEL.number + 1, ..LABEL }, V4),
-            (Label { slot, ..LABEL }, V4),
-            (Label { sequence: LABEL.sequence + 1, ..LABEL }, V4),
-            (LABEL, IpAddr::from([10, 0, 0, 3])),
-        ];
-        for (label, address) in neighbours {
-            let moved = (check ^ codec.check(label, address)).count_ones();
-            assert!((8..=56).contains(&moved), "{label:?} {address}: {moved} bits");
-        }
-        assert!(check != other.check(LABEL, V4) && codec.cookie != other.cookie);
     }
 
     #[test]

@@ -110,8 +110,8 @@ fn shorten(out: &mut [u8], tlvs: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::stamp::Reply;
-    use crate::prober::stamp::packet::write_request;
+    use crate::prober::udp::stamp::Reply;
+    use crate::prober::udp::stamp::packet::write_request;
     use crate::units::Nanos;
 
     const PADDING: [u8; PADDING_BYTES] = *b"the identity of a probe!";

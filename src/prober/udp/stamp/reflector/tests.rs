@@ -1,6 +1,6 @@
 use super::*;
-use crate::prober::stamp::packet::{PADDING_BYTES, REQUEST_BYTES, write_request};
-use crate::prober::stamp::{ErrorEstimate, NtpTime, Reply};
+use crate::prober::udp::stamp::packet::{PADDING_BYTES, REQUEST_BYTES, write_request};
+use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::splitmix::Random;
 
 const PORT: u16 = 8_080;

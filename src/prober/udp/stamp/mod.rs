@@ -3,18 +3,16 @@
 //!
 //! This module decides and does no I/O. [`packet`] writes requests and reads answers, and [`time`]
 //! has the timestamps that both carry. [`Reflector`] answers the requests of other agents.
-//! [`filter`] makes the program by which the kernel drops all requests of others.
 //!
 //! # Traps
 //! - All that arrives comes from other pods and may be forged. No input can make this code panic,
 //!   and no answer is longer than its request, so it amplifies nothing.
-//! - An answer proves nothing by itself: the padding carries our keyed check (`prober::packet`),
-//!   which only the destination of the request can return.
+//! - An answer proves nothing by itself: the padding carries our keyed check
+//!   ([`crate::prober::ProbeKey`]), which only the destination of the request can return.
 //! - Clocks of two nodes are never compared. Each dwell time is a difference of two timestamps of
 //!   one node.
 
 mod answer;
-pub mod filter;
 mod members;
 pub mod packet;
 mod reflector;

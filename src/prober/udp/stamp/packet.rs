@@ -10,7 +10,7 @@
 //! | 14–15 | SSID |
 //! | 16–43 | zero |
 //! | 44–47 | flags, type 1 (Extra Padding) and length of the TLV |
-//! | 48–71 | its value: the 24 bytes by which `prober::packet` recognizes a probe |
+//! | 48–71 | its value: the 24 bytes by which `ProbeKey` recognizes a probe |
 //!
 //! A usual request to a node whose name is known has another TLV behind it, the question which
 //! node answers:

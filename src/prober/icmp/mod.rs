@@ -1,13 +1,28 @@
 //! Probes by ICMP echo.
 
+mod packet;
+mod sockets;
+
+pub use packet::{Decoded, EchoFormat};
+pub use sockets::{IcmpSocketError, IcmpSockets};
+
 use std::net::SocketAddr;
 
 use super::datagrams::{Datagrams, Exchange, Request};
-use super::packet::{Codec, Decoded};
+use super::probe_key::ProbeKey;
 use super::probing::{Common, Prober, Settings};
-use super::{Clock, Datagram, Engine, Event, Flow, Observation, SendError, SocketKind, Wire};
+use super::{Clock, Datagram, Engine, Event, Flow, Observation, SendError, Wire};
 use crate::peers::{Family, SlotId};
 use crate::units::Nanos;
+
+/// What a wire must know about a socket to read its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SocketKind {
+    /// A ping socket: the kernel sets and checks identifier and checksum.
+    Datagram,
+    /// A raw socket: the prober sets and checks them, and IPv4 packets arrive with their header.
+    Raw,
+}
 
 /// What the sockets of echo requests do besides carrying them.
 pub trait EchoWire: Wire {
@@ -25,19 +40,20 @@ pub type Icmp<W> = Datagrams<W, Echo>;
 pub struct Echo {
     /// The kinds of the sockets, by family.
     kinds: [SocketKind; 2],
-    message_bytes: usize,
+    format: EchoFormat,
 }
 
 impl<W: EchoWire> Icmp<W> {
     /// Makes a prober without peers. A request has this many bytes of payload.
     pub fn prober<C: Clock>(mut wire: W, clock: C, settings: &Settings, payload_bytes: usize) -> Prober<Self, C> {
-        let codec = Codec::new(payload_bytes);
-        wire.identify(codec.identifier());
+        let key = ProbeKey::random();
+        wire.identify(key.session());
         let engine = Engine::new(settings.timeout, settings.interval, settings.doubts);
         let common = Common::new(clock, engine, settings.interval, &settings.node);
-        let message_bytes = codec.message_bytes();
-        let echo = Echo { kinds: Family::ALL.map(|family| wire.kind(family)), message_bytes };
-        let protocol = Self::new(wire, echo, codec, message_bytes, settings.replies_wait);
+        let format = EchoFormat::new(key.session(), payload_bytes);
+        let message_bytes = format.message_bytes();
+        let echo = Echo { kinds: Family::ALL.map(|family| wire.kind(family)), format };
+        let protocol = Self::new(wire, echo, key, message_bytes, settings.replies_wait);
         Prober { protocol, common }
     }
 }
@@ -53,22 +69,23 @@ impl<W: EchoWire> Exchange<W> for Echo {
         now: Nanos,
     ) -> Result<Request, SendError> {
         let label = engine.begin(slot, now)?;
-        Ok(Request { label, sequence: label.sequence.into(), flow, to, bytes: self.message_bytes })
+        Ok(Request { label, sequence: label.sequence.into(), flow, to, bytes: self.format.message_bytes() })
     }
 
-    fn write(&self, codec: &Codec, request: &Request, _: Nanos, out: &mut [u8]) {
-        codec.encode(request.label, request.to.ip(), self.kinds[usize::from(request.to.is_ipv6())], out);
+    fn write(&self, key: &ProbeKey, request: &Request, _: Nanos, out: &mut [u8]) {
+        let kind = self.kinds[usize::from(request.to.is_ipv6())];
+        self.format.encode(key, request.label, request.to.ip(), kind, out);
     }
 
     fn read(
         &mut self,
-        codec: &Codec,
+        key: &ProbeKey,
         engine: &mut Engine,
         (_, datagram): (Flow, &Datagram<'_>),
         observe: &mut impl FnMut(Observation),
     ) -> bool {
         let from = datagram.from.ip();
-        match codec.decode(from, datagram.bytes, self.kinds[usize::from(from.is_ipv6())]) {
+        match self.format.decode(key, from, datagram.bytes, self.kinds[usize::from(from.is_ipv6())]) {
             Decoded::NotAReply => true,
             Decoded::Unrelated => false,
             Decoded::Corrupt { .. } => {

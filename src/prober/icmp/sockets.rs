@@ -6,16 +6,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use surge_ping::{AsyncSocket, Config, ICMP};
 
-use super::clock::RealTime;
-use super::descriptor::Watched;
-use super::mmsg::{self, BATCH, Batch, Queue};
-use super::pacer::Readable;
 use super::packet::ECHO_HEADER_BYTES;
-use super::timer::StepAlarm;
-use super::wire::datagram;
-use super::{Clock, Delivery, EchoWire, Flow, Outgoing, SendError, SocketKind, Wire, options};
+use super::{EchoWire, SocketKind};
 use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Family;
+use crate::prober::clock::RealTime;
+use crate::prober::descriptor::Watched;
+use crate::prober::mmsg::{self, BATCH, Batch, Queue};
+use crate::prober::pacer::Readable;
+use crate::prober::timer::StepAlarm;
+use crate::prober::wire::datagram;
+use crate::prober::{Clock, Delivery, Flow, Outgoing, SendError, Wire, options};
 use crate::sys::lacks::{Lack, is_family_absent};
 
 /// Largest number of batches read before the prober sends again: a flood cannot
@@ -28,7 +29,7 @@ const DEPARTURE_HEADER_BYTES: usize = 22 + 40;
 
 /// Why there is no ICMP socket.
 #[derive(Debug, thiserror::Error)]
-pub enum SocketError {
+pub enum IcmpSocketError {
     /// Neither kind of socket is permitted.
     #[error(
         "cannot open an ICMP socket ({0}): either include this process's group in net.ipv4.ping_group_range \
@@ -70,7 +71,7 @@ struct Socket {
 /// [`SendError::NoSocket`]. Both families share the receive buffers, because they are read one
 /// after the other. A packet is borrowed from them for one call of `deliver`.
 #[derive(Debug)]
-pub struct Sockets {
+pub struct IcmpSockets {
     v4: Option<Socket>,
     v6: Option<Socket>,
     arrivals: Batch,
@@ -80,12 +81,12 @@ pub struct Sockets {
     turns_are_frequent: bool,
 }
 
-impl Sockets {
+impl IcmpSockets {
     /// Opens both sockets. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// [`SocketError`] if neither family can be opened.
-    pub fn open(payload_bytes: usize, clock: &dyn Clock) -> Result<Self, SocketError> {
+    /// [`IcmpSocketError`] if neither family can be opened.
+    pub fn open(payload_bytes: usize, clock: &dyn Clock) -> Result<Self, IcmpSocketError> {
         // The remedies for a socket do not help a host that cannot use the family.
         let open = |over_ipv6, icmp| match Socket::open(icmp, clock) {
             Err(_) if is_family_absent(over_ipv6) => Ok(None),
@@ -95,7 +96,7 @@ impl Sockets {
             // The IPv4 error is reported: its remedies are those of both families.
             (Err(error), Err(_) | Ok(None)) | (Ok(None), Err(error)) => return Err(error),
             (Ok(None), Ok(None)) => {
-                return Err(SocketError::Unavailable(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
+                return Err(IcmpSocketError::Unavailable(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
             }
             (v4, v6) => (
                 v4.inspect_err(|error| log::warn!("IPv4: {error}")).ok().flatten(),
@@ -131,10 +132,10 @@ impl Sockets {
 }
 
 /// Returns why there is no socket: permission, which can be granted, or anything else.
-fn refused(error: io::Error) -> SocketError {
+fn refused(error: io::Error) -> IcmpSocketError {
     match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => SocketError::Refused(error),
-        _ => SocketError::Unavailable(error),
+        Some(libc::EPERM | libc::EACCES) => IcmpSocketError::Refused(error),
+        _ => IcmpSocketError::Unavailable(error),
     }
 }
 
@@ -153,7 +154,7 @@ async fn wait(socket: Option<&Socket>) {
 }
 
 impl Socket {
-    fn open(family: ICMP, clock: &dyn Clock) -> Result<Self, SocketError> {
+    fn open(family: ICMP, clock: &dyn Clock) -> Result<Self, IcmpSocketError> {
         let opened = AsyncSocket::new(&Config::builder().kind(family).build()).map_err(refused)?;
         let kind = match opened.get_type() {
             socket2::Type::RAW => SocketKind::Raw,
@@ -161,7 +162,7 @@ impl Socket {
         };
         // A duplicate is used because tokio has surge-ping's own descriptor registered. That
         // one is closed here.
-        let setup = |operation| move |error| SocketError::Setup { operation, error };
+        let setup = |operation| move |error| IcmpSocketError::Setup { operation, error };
         let fd = options::duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
         options::enable_timestamps(&fd);
         drop(opened);
@@ -233,7 +234,7 @@ impl Socket {
     }
 }
 
-impl EchoWire for Sockets {
+impl EchoWire for IcmpSockets {
     fn identify(&mut self, identifier: u16) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
             let filtered = options::listen_only_to(socket.fd.get(), socket.family, socket.kind, identifier);
@@ -250,7 +251,7 @@ impl EchoWire for Sockets {
     }
 }
 
-impl Readable for Sockets {
+impl Readable for IcmpSockets {
     /// Also ends when the real-time clock is stepped.
     async fn readable(&self) {
         tokio::select! {
@@ -261,7 +262,7 @@ impl Readable for Sockets {
     }
 }
 
-impl Wire for Sockets {
+impl Wire for IcmpSockets {
     fn make_room(&mut self, peers: usize) {
         for socket in [&self.v4, &self.v6].into_iter().flatten() {
             options::make_room(socket.fd.get(), peers);
