@@ -59,9 +59,11 @@ mod splitmix;
 
 use std::ffi::OsString;
 
+use kube_canary_kernel::relro;
+
 use config::Command;
 use exposition::REVISION;
-use sys::{console, relro};
+use sys::console;
 
 /// Exit code 1: a failure at run time.
 const FAILURE: i32 = 1;

@@ -1,5 +1,7 @@
 //! What the UDP prober and its reflector tell statistics, path searches and traces, once a second.
 
+use kube_canary_kernel::ntp;
+
 use super::ProbeLoop;
 use crate::limits::FLOW_PROBES_PER_SECOND;
 use crate::peers::{Method, SlotId};
@@ -9,7 +11,6 @@ use crate::prober::udp::mtu::{PathMtu, PathState};
 use crate::prober::udp::stamp::ErrorEstimate;
 use crate::prober::udp::trace::Reason;
 use crate::statistics::{FlowWay, MtuReading, RecentReading};
-use crate::sys::ntp;
 use crate::units::Nanos;
 
 impl ProbeLoop {

@@ -21,7 +21,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
 
-use crate::sys::region;
+use kube_canary_kernel::region;
 
 /// Uses the libc's malloc for small blocks and separate mappings for the others.
 #[derive(Debug)]

@@ -22,11 +22,11 @@ mod table;
 
 use std::io::{self, IsTerminal};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::os::unix::process::{CommandExt, parent_id};
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use kube_canary_kernel::{process, tun};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::sync::Semaphore;
 
@@ -37,7 +37,7 @@ use crate::mesh::matrix::Matrix;
 use crate::mesh::verdicts;
 use crate::report::{self, Report};
 use crate::sys::stop::Stop;
-use crate::sys::{clock, console, tun};
+use crate::sys::{clock, console};
 use namespace::Network;
 use switch::{Port, Switch};
 use table::AgentSummary;
@@ -266,7 +266,7 @@ impl Mesh {
                     command.env_remove(variable);
                 }
             }
-            end_with_parent(&mut command);
+            process::end_with_parent(&mut command);
             let process = command.spawn().map_err(DemoError::Start)?;
             self.agents.push(Agent { node, address: address(index), http: http_address, process });
         }
@@ -343,19 +343,4 @@ impl Drop for Mesh {
 
 fn zone(index: u8) -> &'static str {
     if index.is_multiple_of(2) { "zone-a" } else { "zone-b" }
-}
-
-/// Makes the kernel end the child when this process ends for any reason.
-#[expect(unsafe_code, reason = "prctl(2) between fork and exec")]
-fn end_with_parent(command: &mut Command) {
-    let parent = std::process::id();
-    // SAFETY: prctl and getppid are async-signal-safe and the closure touches no memory of the
-    // parent.
-    unsafe {
-        command.pre_exec(move || {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-            // The parent may have ended before the call.
-            if parent_id() == parent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-        });
-    }
 }

@@ -1,15 +1,15 @@
 //! Namespaces of the demo's own: a user namespace, in which it has the privileges that it needs,
 //! and network namespaces.
-#![expect(unsafe_code, reason = "unshare(2) has no safe form")]
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd as _;
 
+use kube_canary_kernel::process::{enter_new_network, enter_new_user};
 use rustix::net::netdevice::name_to_index;
 use rustix::process::{getegid, geteuid};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// The index of the loopback interface in every network namespace.
@@ -29,11 +29,11 @@ pub fn can_ping() -> bool {
 /// # Errors
 /// The kernel's error: user namespaces may be disabled, or the process may have several threads.
 pub fn enter_user() -> io::Result<()> {
-    if enter_new(UnshareFlags::NEWNET).is_ok() {
+    if enter_new_network().is_ok() {
         return Ok(());
     }
     let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-    enter_new(UnshareFlags::NEWUSER)?;
+    enter_new_user()?;
     // user_namespaces(7): without privilege, the group map may be written only after setgroups is
     // denied.
     fs::write("/proc/self/setgroups", "deny")?;
@@ -52,7 +52,7 @@ impl Network {
     /// # Errors
     /// The kernel's error: the process may lack the privilege.
     pub fn enter_new() -> io::Result<Self> {
-        enter_new(UnshareFlags::NEWNET)?;
+        enter_new_network()?;
         link_up(LOOPBACK)?;
         Ok(Self(File::open("/proc/thread-self/ns/net")?))
     }
@@ -81,11 +81,6 @@ pub fn set_up(interface: &str, address: Ipv4Addr) -> io::Result<()> {
     let (local, peer) = (attribute(libc::IFA_LOCAL), attribute(libc::IFA_ADDRESS));
     request(libc::RTM_NEWADDR, &[family, index, local, address, peer, address])?;
     link_up(index)
-}
-
-fn enter_new(namespace: UnshareFlags) -> io::Result<()> {
-    // SAFETY: the flags do not concern descriptors, which is all that this function requires.
-    Ok(unsafe { unshare_unsafe(namespace) }?)
 }
 
 fn link_up(index: u32) -> io::Result<()> {

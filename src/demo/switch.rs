@@ -16,13 +16,13 @@ use std::net::Ipv4Addr;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use kube_canary_kernel::tun::{self, PACKET_BYTES_MAX, Tun};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::{DemoError, namespace};
 use crate::config::{Effect, Fault};
 use crate::discovery::random;
-use crate::sys::tun::{self, PACKET_BYTES_MAX, Tun};
 
 /// Packets that are read from a device before the others get their turn.
 const BURST_MAX: usize = 64;

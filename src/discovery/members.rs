@@ -12,11 +12,11 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use kube_canary_kernel::region::List;
 use tokio::time::Instant;
 
 use crate::discovery::hash;
 use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX, ZONES_MAX};
-use crate::sys::region::List;
 
 /// Zones that the selection distinguishes, the unknown zone included. All values of a byte but one
 /// are used. The limit is above [`ZONES_MAX`] because all agents must compute the same selection,

@@ -14,10 +14,11 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::null_mut;
 
+use kube_canary_kernel::region::Table;
 use libz_sys as zlib;
+use zerocopy::FromZeros;
 
 use crate::limits::{FRAME_BYTES, GZIP_BYTES};
-use crate::sys::region::{Table, Zero};
 
 #[cfg(test)]
 #[path = "../../tests/common/gunzip.rs"]
@@ -37,6 +38,7 @@ const ARENA_BYTES: usize = GZIP_BYTES - FRAME_BYTES - HELD_BYTES - size_of::<zli
 const ALIGNMENT: usize = 16;
 
 /// The contents of the mapping.
+#[derive(FromZeros)]
 #[repr(C)]
 struct Memory {
     stream: MaybeUninit<zlib::z_stream>,
@@ -48,9 +50,6 @@ struct Memory {
     /// Compressed bytes that are not sent yet.
     held: [u8; HELD_BYTES],
 }
-
-// SAFETY: integers, of which zero is a value, and memory that may be uninitialized.
-unsafe impl Zero for Memory {}
 
 #[repr(C, align(16))]
 struct Arena([u8; ARENA_BYTES]);

@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use kube_canary_kernel::region::List;
+
 use super::names::Names;
 use super::peer::{Entry, Peer, Presence};
 use super::{Change, Compaction, SlotId, Via, ZoneId, select};
 use crate::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// Our own node, which must never be probed.

@@ -3,9 +3,10 @@
 //! The space of removed names is reclaimed when it equals that of all others, and when slots are
 //! compacted. All names then move to a fresh region, and the old one goes back to the system.
 
+use kube_canary_kernel::text::{Span, Text};
+
 use super::peer::Entry;
 use crate::limits::{NAME_BYTES_MAX, PEER_SLOTS_MAX};
-use crate::sys::text::{Span, Text};
 
 /// Bytes only. A name is found by its place. The directory owns this, behind its lock. A borrowed
 /// name is valid only while the lock is held, because the next list may move all names.

@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use kube_canary_kernel::text::Span;
+
 use super::{Family, Network, Via, ZoneId};
 use crate::discovery::{PeerSpec, Readiness};
-use crate::sys::text::Span;
 use crate::units::Nanos;
 
 /// Whether a peer is listed, and in which state. The first four are the `state` label of `peers`.

@@ -3,8 +3,9 @@
 
 use std::net::SocketAddr;
 
+use kube_canary_kernel::batch::BATCH;
+
 use super::flights::Tag;
-use super::mmsg::BATCH;
 use super::probe_key::{Label, ProbeKey};
 use super::probing::{Common, Peer, Prober, Protocol};
 use super::reading::Reading;

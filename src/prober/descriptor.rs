@@ -3,9 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use kube_canary_kernel::socket::watch;
 use tokio::io::unix::AsyncFd;
-
-use super::options;
 
 #[derive(Debug)]
 enum Descriptor {
@@ -31,7 +30,7 @@ impl Watched {
     /// # Errors
     /// The error of `epoll_ctl`.
     pub fn new(fd: OwnedFd, name: &'static str) -> io::Result<Self> {
-        Ok(Self { fd: Some(Descriptor::Watched(options::watch(fd)?)), name, logged: false })
+        Ok(Self { fd: Some(Descriptor::Watched(watch(fd)?)), name, logged: false })
     }
 
     /// Takes `fd` without making tokio watch it.
@@ -53,7 +52,7 @@ impl Watched {
     pub fn watch(&mut self, watched: bool) {
         self.fd = match self.fd.take() {
             Some(Descriptor::Watched(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
-            Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(options::watch) {
+            Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(watch) {
                 Ok(watched) => Descriptor::Watched(watched),
                 Err(error) => {
                     if !std::mem::replace(&mut self.logged, true) {

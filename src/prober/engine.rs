@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use kube_canary_kernel::region::List;
+
 use super::clock::Moment;
 use super::destination::Destination;
 use super::doubts::{DoubtId, Doubts};
@@ -11,7 +13,6 @@ use super::flights::{Flight, Flights, Generation, State, Tag};
 use super::probe_key::Label;
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Change, Compaction, SlotId};
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// What is known of a probe when an answer to it arrives.

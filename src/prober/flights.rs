@@ -4,10 +4,12 @@
 //! order of sending, and one ring with one cursor decides every loss in O(1). What the ring
 //! remembers after that separates a late reply from a duplicate.
 
+use kube_canary_kernel::region::Table;
+use zerocopy::FromZeros;
+
 use super::datagrams::STANDSTILL;
 use crate::limits::{DWELL_MAX, INTERVAL_MAX, PEER_SLOTS_MAX};
 use crate::peers::SlotId;
-use crate::sys::region::{Table, Zero};
 use crate::units::Nanos;
 
 /// State of a probe.
@@ -95,20 +97,12 @@ pub struct Flight {
 
 /// A flight in 64 bits, from the lowest: 39 bits time of sending, 14 slot, 5 generation, 3 state,
 /// and one each for terminating, stamped and doubtful.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromZeros)]
 struct Packed(u64);
 
-#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
-// SAFETY: an integer.
-unsafe impl Zero for Packed {}
-
 /// What a prober adds to a probe: 4 bytes. The engine only keeps it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromZeros)]
 pub struct Tag(pub u32);
-
-#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
-// SAFETY: an integer.
-unsafe impl Zero for Tag {}
 
 const TIME_BITS: u32 = 39;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;

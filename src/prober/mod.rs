@@ -25,7 +25,6 @@
 //!   probe, no question is needed.
 
 mod clock;
-mod control;
 mod datagrams;
 mod descriptor;
 mod destination;
@@ -35,7 +34,6 @@ mod event;
 pub mod filter;
 mod flights;
 pub mod icmp;
-mod mmsg;
 mod options;
 mod pacer;
 mod probe_key;

@@ -9,9 +9,10 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use kube_canary_kernel::region::List;
+
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Compaction, SlotId};
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// The shortest time between two cells.

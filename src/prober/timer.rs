@@ -5,10 +5,10 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
 
+use kube_canary_kernel::socket::watch;
 use rustix::time::{self, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
 use tokio::io::unix::AsyncFd;
 
-use super::options::watch;
 use crate::units::Nanos;
 
 /// A timer on `CLOCK_MONOTONIC` that fires once.

@@ -3,8 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::control::{Facts, TTL_BYTES, Writer, words};
-use super::mmsg::{Packet, Received};
+use kube_canary_kernel::batch::{Packet, Received};
+use kube_canary_kernel::control::{Facts, TTL_BYTES, Writer, words};
+
 use super::{Clock, Moment, SendError};
 
 /// Index of a source port, below [`crate::limits::FLOWS_MAX`]. Both families have the same flows. A
@@ -122,7 +123,6 @@ pub trait Wire {
 
 impl Packet for Outgoing<'_> {
     type Control = [u64; words([TTL_BYTES])];
-    const EMPTY: Self::Control = [0; words([TTL_BYTES])];
 
     fn to(&self) -> SocketAddr {
         self.to

@@ -32,14 +32,16 @@ use super::slots::Outcomes;
 use super::turns::Turns;
 use crate::limits::HOUR_PEERS_MAX;
 use crate::peers::{Compaction, SlotId};
-use crate::sys::region::{Atomic, Table, Zero};
 use crate::units::Nanos;
+use kube_canary_kernel::atomic;
+use kube_canary_kernel::region::Table;
+use zerocopy::FromZeros;
 
 /// Number of steps of [`crate::limits::HOUR_STEP`] that are kept of every peer.
 const HOUR_STEPS: usize = 60;
 
 /// A peer's hour: 128 bytes.
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 pub(super) struct Past {
     /// Value of the counter at the start of the current minute, as is `lost`.
     answered: AtomicU32,
@@ -47,15 +49,7 @@ pub(super) struct Past {
     /// Minute `n` is stored at index `n % 60`.
     minutes: [AtomicU16; HOUR_STEPS],
 }
-
-#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
-mod atomics {
-    use super::{Atomic, Past, Zero};
-    // SAFETY: atomic integers and an array of them.
-    unsafe impl Zero for Past {}
-    // SAFETY: as above.
-    unsafe impl Atomic for Past {}
-}
+atomic!(Past { answered, lost, minutes });
 
 /// The hours of all peers. The probe thread writes, HTTP workers read.
 #[derive(Debug)]

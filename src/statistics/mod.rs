@@ -4,7 +4,7 @@
 //! waits for the other. Every number is an atomic, and the order of writes and reads keeps the sums
 //! consistent: `sent` is written first and read last, so a reader never sees more answers than
 //! probes. All memory is reserved at the start. Pages that were never written are not resident
-//! ([`crate::sys::region`]).
+//! ([`kube_canary_kernel::region`]).
 
 mod bounds;
 mod echo;

@@ -11,6 +11,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
+use kube_canary_kernel::atomic;
+use zerocopy::FromZeros;
+
 use super::scale::{BINS_MAX, Scale};
 use super::turns::Turns;
 use crate::prober::Event;
@@ -18,14 +21,15 @@ use crate::prober::Event;
 /// This many losses in a row are an outage.
 const OUTAGE_PROBES: u8 = 4;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 struct Half {
     sent: AtomicU8,
     lost: AtomicU8,
 }
+atomic!(Half { sent, lost });
 
 /// Counters of both halves besides round-trip times. All zeroes is a valid initial state.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Windows {
     /// Number of the window that the newer half belongs to, modulo 2^16. A peer on the list is
     /// never silent for this many windows.
@@ -35,9 +39,10 @@ pub(super) struct Windows {
     lost_in_row: AtomicU8,
     answered_since: AtomicU8,
 }
+atomic!(Windows { numbers, halves, lost_in_row, answered_since });
 
 /// What only losses change.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Losses {
     /// When a probe was lost while neither half had a loss, and enough probes had been answered
     /// since the last one ([`Counts::apart`]), in seconds after the first tick, modulo 2^16.
@@ -48,6 +53,7 @@ pub(super) struct Losses {
     /// is shorter.
     last: AtomicU8,
 }
+atomic!(Losses { first, answered_before, last });
 
 /// A moment on the clock of the ticks.
 #[derive(Clone, Copy, Debug)]

@@ -2,13 +2,17 @@
 //! since the start, round-trip times of the last minute, and counters that few probes touch.
 //!
 //! The tables have room for the largest possible number of slots. Only pages that were written take
-//! memory ([`crate::sys::region`]), so the rare counters of healthy peers take none. Each peer has
-//! one round-trip counter per cell of the agent's scale, which the agent's flags decide. A peer's
-//! counters have 32 bits; [`crate::limits::INTERVAL_MIN`] says how long they last. There is no
-//! counter of received probes: it would equal the sum of the cells.
+//! memory ([`kube_canary_kernel::region`]), so the rare counters of healthy peers take none. Each
+//! peer has one round-trip counter per cell of the agent's scale, which the agent's flags decide. A
+//! peer's counters have 32 bits; [`crate::limits::INTERVAL_MIN`] says how long they last. There is
+//! no counter of received probes: it would equal the sum of the cells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use kube_canary_kernel::atomic;
+use kube_canary_kernel::region::Table;
+use zerocopy::FromZeros;
 
 use super::histogram::{ClassicReading, HistogramReading};
 use super::recent::{Counts, Losses, Moment, Recent, Windows};
@@ -16,13 +20,12 @@ use super::scale::Scale;
 use super::unsent::{Unsent, UnsentReading};
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
-use crate::sys::region::{Atomic, Table, Zero};
 use crate::units::Nanos;
 
 const REASONS: usize = SendError::ALL.len();
 
 /// Counters that every probe touches. A test prints their size in bytes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Hot {
     rtt_sum: AtomicU64,
     sent: AtomicU32,
@@ -34,9 +37,10 @@ pub(super) struct Hot {
     /// Value of [`crate::peers::Via::index`].
     pub(super) via: AtomicU8,
 }
+atomic!(Hot { rtt_sum, sent, lost, created, windows, zone, via });
 
 /// Counters that few probes touch. A page of them becomes resident with the first such event.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Rare {
     late: AtomicU32,
     duplicate: AtomicU32,
@@ -51,6 +55,18 @@ pub(super) struct Rare {
     unsent: Unsent,
     losses: Losses,
 }
+atomic!(Rare {
+    late,
+    duplicate,
+    reordered,
+    corrupt,
+    syn_retransmissions,
+    refused,
+    terminating,
+    send_errors,
+    unsent,
+    losses,
+});
 
 /// The counters of all slots. Those of all methods of a slot lie beside each other. They are a few
 /// bytes, so in a small mesh they share a page.
@@ -96,20 +112,6 @@ pub(super) struct Slots {
 type Count = AtomicU32;
 /// Number of probes in one native bucket, in half a recent window.
 type SmallCount = AtomicU8;
-
-/// Marks types that consist of atomic integers and nothing else.
-#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
-mod atomics {
-    use super::{Atomic, Hot, Rare, Zero};
-    // SAFETY: atomic integers, and structs of them.
-    unsafe impl Zero for Hot {}
-    // SAFETY: as above.
-    unsafe impl Zero for Rare {}
-    // SAFETY: as above.
-    unsafe impl Atomic for Hot {}
-    // SAFETY: as above.
-    unsafe impl Atomic for Rare {}
-}
 
 impl Slots {
     pub(super) fn new(scale: Arc<Scale>, slots: usize, counters: Arc<Counters>, nth: usize) -> Self {

@@ -12,12 +12,16 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
+use kube_canary_kernel::atomic;
+use zerocopy::FromZeros;
+
 /// Numbers of turns, of 16 or 32 bits, from 0 on. They may wrap, if the reader expects it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Turns<A> {
     begun: A,
     done: A,
 }
+atomic!(Turns<A> { begun, done });
 
 macro_rules! turns {
     ($atomic:ty, $number:ty) => {

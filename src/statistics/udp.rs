@@ -7,6 +7,10 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
+use kube_canary_kernel::atomic;
+use kube_canary_kernel::region::Table;
+use zerocopy::FromZeros;
+
 use super::flows::{FLOWS, FlowReading, FlowWay, Flows, HALF_PROBES};
 use super::halves::Halves;
 use super::modulo;
@@ -14,11 +18,10 @@ use super::turns::Turns;
 use super::variation::{Delay, Variation};
 use crate::limits::{FLOWS_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Compaction, SlotId};
-use crate::sys::region::{Atomic, Table, Zero};
 use crate::units::Nanos;
 
 /// One peer's numbers.
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 pub(super) struct Link {
     windows: Turns<AtomicU16>,
     /// Losses on the way there and on the way back, of the even and of the odd half.
@@ -49,26 +52,35 @@ pub(super) struct Link {
     /// The delays there and back.
     delays: [Delay; 2],
 }
+atomic!(Link {
+    windows,
+    ways,
+    hops,
+    mtu_state,
+    path_mtu,
+    heard,
+    in_turn,
+    newer,
+    may_probe,
+    answered,
+    last_lost,
+    flows,
+    flow_ways,
+    variations,
+    delays,
+});
 
 /// The probes of a flow whose outcome is known, and how many of them were lost.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 struct FlowCounts {
     probes: AtomicU8,
     lost: AtomicU8,
 }
+atomic!(FlowCounts { probes, lost });
 
 /// The numbers of all slots.
 #[derive(Debug)]
 pub(super) struct Links(Table<Link>);
-
-#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
-mod atomics {
-    use super::{Atomic, Link, Zero};
-    // SAFETY: atomic integers and arrays of them.
-    unsafe impl Zero for Link {}
-    // SAFETY: as above.
-    unsafe impl Atomic for Link {}
-}
 
 /// The numbers of one slot.
 #[derive(Clone, Copy, Debug)]

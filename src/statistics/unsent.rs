@@ -3,6 +3,9 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
+use kube_canary_kernel::atomic;
+use zerocopy::FromZeros;
+
 use super::bump;
 use crate::peers::{Family, Method};
 use crate::prober::SendError;
@@ -29,7 +32,7 @@ impl SendErrors {
 
 /// The numbers of one slot in the recent window: 6 bytes. All zeroes is a valid initial state. A
 /// reader may meet the writer between two of them, and is then one probe or one reason behind.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Unsent {
     /// The half in which a probe was last counted, modulo 2^16.
     window: AtomicU16,
@@ -40,6 +43,7 @@ pub(super) struct Unsent {
     /// By how many probes it leads (Boyer and Moore, "MJRTY", 1981).
     lead: AtomicU8,
 }
+atomic!(Unsent { window, counts, reason, lead });
 
 /// Probes of the recent window that could not be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

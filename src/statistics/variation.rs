@@ -9,6 +9,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use kube_canary_kernel::atomic;
+use zerocopy::FromZeros;
+
 use crate::units::Nanos;
 
 /// Part by which each difference changes the mean, as in RFC 3550.
@@ -23,7 +26,7 @@ const ERROR_PART: u64 = 4;
 const _: () = assert!(DIFFERENCE_MAX < u32::MAX / SHARE);
 
 /// The variation of one direction. The probe thread writes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Variation {
     /// The low bits of the last delay in nanoseconds, of which the lowest is set; 0 before the
     /// first.
@@ -31,6 +34,7 @@ pub(super) struct Variation {
     /// The mean, times [`SHARE`].
     mean: AtomicU32,
 }
+atomic!(Variation { last, mean });
 
 impl Variation {
     /// Takes the delay of a probe, in nanoseconds between two clocks.
@@ -60,11 +64,12 @@ impl Variation {
 }
 
 /// The mean delay of one direction. The probe thread writes.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct Delay {
     /// In nanoseconds, up to 4.29 s. 0 if it is not known.
     mean: AtomicU32,
 }
+atomic!(Delay { mean });
 
 impl Delay {
     /// Takes the delay of a probe, in nanoseconds between two clocks that are so far `apart` at

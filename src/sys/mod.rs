@@ -7,34 +7,23 @@
 //! | [`descriptors`] | how many files and sockets the process may have open |
 //! | [`files`] | the operator's files, which are read again when they change |
 //! | [`lacks`] | what some kernels and sandboxes lack, logged once |
-//! | [`ntp`] | how well the real-time clock is synchronized |
 //! | [`priority`] | which threads get a CPU first |
 //! | [`proc`] | the files of `/proc` |
-//! | [`region`] | memory that is planned once, touched as it is used, and released |
-//! | [`relro`] | protects the constants that were relocated at the start |
 //! | [`settle`] | releases unneeded pages of the program file and its libraries |
 //! | [`stop`] | the signals that end a command |
-//! | [`text`] | strings stored one after the other |
 //! | [`terminal`] | what standard output can show: colours, and how long a line may be |
 //! | [`table`] | tables for terminals, and the figures in them |
-//! | [`tun`] | a network interface, whose packets a process reads and writes |
 //! | [`wall`] | work that may panic without ending the program |
-
-pub use kube_canary_region as region;
-pub use kube_canary_region::text;
 
 pub mod clock;
 pub mod console;
 pub mod descriptors;
 pub mod files;
 pub mod lacks;
-pub mod ntp;
 pub mod priority;
 pub mod proc;
-pub mod relro;
 pub mod settle;
 pub mod stop;
 pub mod table;
 pub mod terminal;
-pub mod tun;
 pub mod wall;

@@ -3,8 +3,8 @@
 //!
 //! This needs no privilege: a thread may always request shorter slices, and less than its share. If
 //! the kernel refuses (a seccomp profile, a sandbox), only this advantage is lost.
-#![expect(unsafe_code, reason = "sched_setattr(2) has no safe wrapper")]
 
+use kube_canary_kernel::scheduling::set_attributes;
 use rustix::process::getpriority_process;
 
 /// The shortest slice that the kernel grants. The kernel considers it when a thread wakes: a thread
@@ -16,24 +16,10 @@ const HTTP_NICE: i32 = 5;
 /// The highest nice value, which gives the least weight.
 const NICE_MAX: i32 = 19;
 
-/// `struct sched_attr` of linux/sched/types.h, first version. The libc crate lacks it for musl.
-#[repr(C)]
-#[derive(Default)]
-struct Attributes {
-    size: u32,
-    policy: u32,
-    flags: u64,
-    nice: i32,
-    priority: u32,
-    runtime: u64,
-    deadline: u64,
-    period: u64,
-}
-
 /// Marks the calling thread as the probe thread. It requests short slices, which Linux considers
 /// from 6.12 on (EEVDF).
 pub fn of_probes() {
-    request(nice(), PROBE_SLICE_NS);
+    set_attributes(nice(), PROBE_SLICE_NS);
 }
 
 /// Marks the calling thread as one that serves HTTP. A scrape of thousands of peers
@@ -41,23 +27,13 @@ pub fn of_probes() {
 /// from the creating thread.
 pub fn of_http() {
     const DEFAULT_SLICE: u64 = 0;
-    request((nice() + HTTP_NICE).min(NICE_MAX), DEFAULT_SLICE);
+    set_attributes((nice() + HTTP_NICE).min(NICE_MAX), DEFAULT_SLICE);
 }
 
 /// The nice value of the calling thread: on Linux these calls concern threads (setpriority(2), C
 /// library/kernel differences).
 fn nice() -> i32 {
     getpriority_process(None).unwrap_or(0)
-}
-
-fn request(nice: i32, runtime: u64) {
-    #[expect(clippy::cast_possible_truncation, reason = "48")]
-    let size = size_of::<Attributes>() as u32;
-    // Policy 0 is SCHED_OTHER.
-    let attributes = Attributes { size, nice, runtime, ..Attributes::default() };
-    let (itself, flags): (libc::pid_t, libc::c_uint) = (0, 0);
-    // SAFETY: `attributes` outlives the call and says its own size; the kernel only reads it.
-    unsafe { libc::syscall(libc::SYS_sched_setattr, itself, &raw const attributes, flags) };
 }
 
 #[cfg(test)]

@@ -17,10 +17,11 @@
 //! watchers do so. A node's lot decides from which size on it does: one threshold for all would
 //! move thousands of pairs at once. Watchers that cannot be found are reported as missing.
 
+use kube_canary_kernel::region::List;
+
 use crate::discovery::hash;
 use crate::discovery::members::{MEMBER_ZONES_MAX, MemberId, Members, ZoneNumber};
 use crate::discovery::update::MeshFacts;
-use crate::sys::region::List;
 
 /// The id of our own node if it is not a member.
 const NOT_A_MEMBER: MemberId = MemberId(u16::MAX);

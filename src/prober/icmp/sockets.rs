@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use kube_canary_kernel::batch::{self, BATCH, Batch, Queue};
+use kube_canary_kernel::socket::{duplicate, receive_queue};
 use surge_ping::{AsyncSocket, Config, ICMP};
 
 use super::packet::ECHO_HEADER_BYTES;
@@ -12,7 +14,6 @@ use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Family;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
-use crate::prober::mmsg::{self, BATCH, Batch, Queue};
 use crate::prober::pacer::Readable;
 use crate::prober::timer::StepAlarm;
 use crate::prober::wire::datagram;
@@ -127,7 +128,7 @@ impl IcmpSockets {
     /// socket's queue was full. `None` if it does not tell it.
     pub fn drops(&self) -> Option<u64> {
         let sockets = [&self.v4, &self.v6].into_iter().flatten();
-        sockets.map(|socket| options::receive_queue(socket.fd()).map(|queue| u64::from(queue.drops))).sum()
+        sockets.map(|socket| receive_queue(socket.fd()).map(|queue| u64::from(queue.drops))).sum()
     }
 }
 
@@ -163,8 +164,9 @@ impl Socket {
         // A duplicate is used because tokio has surge-ping's own descriptor registered. That
         // one is closed here.
         let setup = |operation| move |error| IcmpSocketError::Setup { operation, error };
-        let fd = options::duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
+        let fd = duplicate(opened.get_native_sock()).map_err(setup("duplicate the descriptor"))?;
         options::enable_timestamps(&fd);
+        options::check_batches(&fd);
         drop(opened);
         let fd = Watched::new(fd, "an ICMP socket").map_err(setup("register for events"))?;
         let family = match family {
@@ -284,7 +286,7 @@ impl Wire for IcmpSockets {
                 None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
                 Some(socket) => {
                     socket.used = true;
-                    mmsg::send_all(socket.fd(), &packets[from..to], &mut |i, result| {
+                    batch::send_all(socket.fd(), &packets[from..to], &mut |i, result| {
                         sent(from + i, result.map_err(|error| SendError::from(&error)));
                     });
                 }

@@ -13,15 +13,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use kube_canary_kernel::poll::Polled;
+use kube_canary_kernel::socket::choose_by;
+use kube_canary_kernel::tcp_info;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use super::Accepts;
-use super::calls::{self, Polled};
 use crate::limits::{TCP_BACKLOG, TCP_STRANGERS_MAX};
 use crate::prober::filter;
-use crate::prober::options;
 use crate::sys::lacks::{Lack, is_family_absent};
 
 /// Bytes that a connection may receive before it is accepted: the kernel's smallest buffer.
@@ -83,7 +84,7 @@ impl Listener {
         let can_choose = members.set_reuse_port(true);
         members.listen(TCP_BACKLOG)?;
         // Without this, the outcome of no handshake is known: each would count as failed.
-        calls::backlog(members.as_fd())?;
+        tcp_info::backlog(members.as_fd())?;
         let address = members.local_addr()?.as_socket().unwrap_or(address);
         let strangers = can_choose.and_then(|()| open_for_strangers(&members, address));
         let strangers = strangers.inspect_err(|error| {
@@ -105,7 +106,7 @@ impl Listener {
 
     /// Whether as many connections of members wait as may.
     pub fn is_full(&self) -> bool {
-        calls::backlog(self.members.as_fd()).is_ok_and(|(waiting, most)| waiting >= most)
+        tcp_info::backlog(self.members.as_fd()).is_ok_and(|(waiting, most)| waiting >= most)
     }
 
     /// Accepts and closes what waits, up to these numbers of connections. Returns how many of them
@@ -125,7 +126,7 @@ impl Listener {
         let mut members = members.to_vec();
         members.sort_unstable();
         let program = |ranges_max| filter::choosing(self.address.is_ipv6(), &members, ranges_max);
-        let attached = filter::attach(program, |program| options::choose_by(&self.members, program));
+        let attached = filter::attach(program, |program| choose_by(&self.members, program));
         if let Err(error) = attached {
             log::debug!("strangers are not told from members at {}: {error}", self.address);
         }
@@ -136,7 +137,7 @@ impl Listener {
 impl Listener {
     /// Returns how many connections of members wait, and how many of strangers.
     pub fn waiting(&self) -> [u32; 2] {
-        let waiting = |socket: &Socket| calls::backlog(socket.as_fd()).unwrap().0;
+        let waiting = |socket: &Socket| tcp_info::backlog(socket.as_fd()).unwrap().0;
         [waiting(&self.members), self.strangers.as_ref().map_or(0, waiting)]
     }
 
@@ -168,7 +169,7 @@ fn bind(address: SocketAddr, shares: bool) -> io::Result<Socket> {
 fn open_for_strangers(members: &Socket, address: SocketAddr) -> io::Result<Socket> {
     let program: &[SockFilter] = &filter::choosing_first();
     // Without a program, the kernel would divide the handshakes among both as soon as both listen.
-    options::choose_by(members, program)?;
+    choose_by(members, program)?;
     let strangers = bind(address, true)?;
     strangers.listen(TCP_STRANGERS_MAX)?;
     Ok(strangers)

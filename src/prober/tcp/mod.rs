@@ -44,7 +44,6 @@
 //! [`crate::limits::TCP_STRANGERS_MAX`], which is emptied at most once in
 //! [`crate::limits::TCP_STRANGERS_EVERY`]. The kernel drops what exceeds it.
 
-mod calls;
 mod connections;
 mod listener;
 mod refusals;

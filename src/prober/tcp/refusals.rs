@@ -5,16 +5,14 @@
 //! count as refused than as lost. A doubt ends before the next handshake, so usually one of a
 //! peer is open at a time.
 
+use kube_canary_kernel::region::Table;
+use zerocopy::FromZeros;
+
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Compaction, SlotId};
-use crate::sys::region::{Table, Zero};
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, FromZeros)]
 struct Count(u8);
-
-#[expect(unsafe_code, reason = "the compiler cannot see of what a type is made")]
-// SAFETY: an integer.
-unsafe impl Zero for Count {}
 
 /// The open refusals: a byte for each slot, on pages that are resident once a slot on them had one.
 #[derive(Debug)]

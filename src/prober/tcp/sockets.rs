@@ -5,14 +5,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use kube_canary_kernel::poll::{self, Polled};
+use kube_canary_kernel::socket::choose_port_later;
+use kube_canary_kernel::tcp_info::{self, CLOSED, SYN_RECEIVED, SYN_SENT};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::calls::{self, CLOSED, Polled, SYN_RECEIVED, SYN_SENT};
 use super::connections::Place;
 use super::listener::{ListenError, Listener};
 use super::{Accepts, Begun, Handshake, TcpWire};
 use crate::limits::TCP_HANDSHAKES_MAX;
-use crate::prober::{SendError, Sources, options};
+use crate::prober::{SendError, Sources};
 use crate::sys::lacks::Lack;
 
 /// Bytes that a peer may send into a connection before it is closed: the kernel's smallest buffer.
@@ -108,7 +110,7 @@ impl TcpWire for TcpSockets {
         for (polled, socket) in handshakes.iter_mut().zip(&self.handshakes[..self.end]) {
             *polled = socket.as_ref().map_or(Polled::NONE, Polled::of);
         }
-        match calls::poll(&mut polled[..LISTENERS + self.end]) {
+        match poll::poll(&mut polled[..LISTENERS + self.end]) {
             Ok(true) => {}
             Ok(false) => return 0,
             Err(error) => {
@@ -143,7 +145,7 @@ impl TcpWire for TcpSockets {
     }
 
     fn is_unsent(&mut self, place: Place) -> bool {
-        let info = self.at(place).and_then(|socket| calls::info(socket.as_fd()).ok());
+        let info = self.at(place).and_then(|socket| tcp_info::read(socket.as_fd()).ok());
         info.is_some_and(|info| info.state == SYN_SENT && info.retransmissions > 0 && info.repeated_in_flight == 0)
     }
 
@@ -171,7 +173,7 @@ fn open(source: Option<IpAddr>, to: SocketAddr) -> io::Result<Socket> {
     if let Some(source) = source {
         // Without this, the port is chosen for the address alone, of which a busy host has no more.
         // An older kernel does so.
-        _ = options::choose_port_later(&socket);
+        _ = choose_port_later(&socket);
         socket.bind(&SocketAddr::new(source, 0).into())?;
     }
     Ok(socket)
@@ -183,7 +185,7 @@ fn error(socket: &Socket) -> Option<io::Error> {
 
 /// Returns the outcome of a handshake; `None` while it is in flight.
 fn outcome(socket: &Socket) -> Option<Handshake> {
-    let Ok(info) = calls::info(socket.as_fd()) else { return Some(Handshake::Failed) };
+    let Ok(info) = tcp_info::read(socket.as_fd()) else { return Some(Handshake::Failed) };
     let retransmissions = info.retransmissions;
     let done = Handshake::Done { rtt: info.rtt, retransmissions };
     match info.state {

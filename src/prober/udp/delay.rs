@@ -4,7 +4,8 @@
 //! be a part of every round-trip time, so its mean is added. The mean is measured: the kernel
 //! stamps some of the answers.
 
-use crate::prober::mmsg::BATCH;
+use kube_canary_kernel::batch::BATCH;
+
 use crate::units::Nanos;
 
 /// A single delay counts as at most twice the mean and this. A thread that loses its CPU in the

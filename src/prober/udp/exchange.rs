@@ -8,6 +8,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use kube_canary_kernel::batch::BATCH;
+use kube_canary_kernel::region::List;
+
 use super::explorer::Explorer;
 use super::reflecting::Reflecting;
 use super::session::{self, Session};
@@ -19,7 +22,6 @@ use crate::prober::datagrams::{Datagrams, Exchange, Request};
 use crate::prober::engine::Sight;
 use crate::prober::filter;
 use crate::prober::flights::Tag;
-use crate::prober::mmsg::BATCH;
 use crate::prober::probing::{Common, Peer};
 use crate::prober::udp::stamp::packet::{
     ASKING_REQUEST_BYTES, EXTRA_REQUEST_BYTES, REQUEST_BYTES, write_question, write_request,
@@ -27,7 +29,6 @@ use crate::prober::udp::stamp::packet::{
 use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::prober::{Clock, Datagram, Engine, Event, Events, Flow, Observation, Prober, SendError, Settings};
 use crate::prober::{Label, ProbeKey};
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// Extra probes that wait for the next turn.

@@ -9,6 +9,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use kube_canary_kernel::region::List;
+
 use super::mtu::{MtuSearch, Route, payload_bytes};
 use super::trace::Tracer;
 use crate::limits::{DWELL_MAX, PATH_MTU_MAX, PAYLOAD_BYTES_MIN};
@@ -18,7 +20,6 @@ use crate::prober::udp::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BY
 use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
 use crate::prober::{Clock, Datagram, Delivery, Flow, Moment, Outgoing, Refusal, SendError, Wire};
 use crate::prober::{Label, ProbeKey};
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// Bit of a number that is set in packets of the search for the path MTU, and not in those of

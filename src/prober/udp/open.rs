@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
+use kube_canary_kernel::socket::choose_by;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::prober::Sources;
@@ -70,7 +71,7 @@ fn open_for_strangers(members: &Socket, address: SocketAddr) -> io::Result<Owned
     // alone that say so before.
     members.set_reuse_port(true)?;
     let strangers = bind(address, true)?;
-    options::choose_by(members, &filter::choosing_first())?;
+    choose_by(members, &filter::choosing_first())?;
     strangers.set_recv_buffer_size(STRANGERS_BYTES)?;
     Ok(strangers.into())
 }
@@ -107,6 +108,7 @@ pub(super) fn senders(
         let fd = OwnedFd::from(socket);
         abilities = abilities.and(options::send_probes(&fd, over_ipv6));
         options::enable_timestamps(&fd);
+        options::check_batches(&fd);
         senders.push((fd, port));
     }
     Ok((senders, abilities))

@@ -1,12 +1,13 @@
-//! UDP datagrams as `prober::mmsg` sends and reads them.
+//! UDP datagrams as `kube_canary_kernel::batch` sends and reads them.
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::wire::Answer;
-use crate::prober::control::{
+use kube_canary_kernel::batch::{Packet, Received};
+use kube_canary_kernel::control::{
     ERROR_BYTES, FLAGS_BYTES, Facts, LOCAL_BYTES, Origin, QueuedError, STAMP_BYTES, TTL_BYTES, Writer, scope, words,
 };
-use crate::prober::mmsg::{Packet, Received};
+
+use super::wire::Answer;
 use crate::prober::{Refusal, Unreachable};
 
 /// Words for what the kernel says of a datagram that has arrived.
@@ -17,7 +18,6 @@ pub const ERROR_WORDS: usize = words([STAMP_BYTES, TTL_BYTES, ERROR_BYTES]);
 
 impl Packet for Answer<'_> {
     type Control = [u64; words([LOCAL_BYTES, FLAGS_BYTES])];
-    const EMPTY: Self::Control = [0; words([LOCAL_BYTES, FLAGS_BYTES])];
 
     fn to(&self) -> SocketAddr {
         self.to

@@ -6,15 +6,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use kube_canary_kernel::batch::BATCH;
+use kube_canary_kernel::region::Table;
+
 use super::delay::Delays;
 use super::wire::{Answer, Reflected, UdpWire};
 use crate::limits::STAMP_ANSWER_BYTES_MAX;
 use crate::peers::name_in_reports;
-use crate::prober::mmsg::BATCH;
 use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, set_reflected_at};
 use crate::prober::wire::NOWHERE;
 use crate::prober::{Clock, Datagram, Moment};
-use crate::sys::region::Table;
 use crate::units::Nanos;
 
 /// Batches of requests that are answered before the prober sends again. Together they exceed what

@@ -9,6 +9,8 @@ use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 
+use kube_canary_kernel::batch::{self, BATCH, Batch, Queue};
+use kube_canary_kernel::socket::{ReceiveQueue, choose_by, receive_queue};
 use rustix::event::{Timespec, epoll};
 use socket2::{SockFilter, SockRef};
 
@@ -20,8 +22,7 @@ use crate::peers::Family;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::Watched;
 use crate::prober::filter;
-use crate::prober::mmsg::{self, BATCH, Batch, Queue};
-use crate::prober::options::{ReceiveQueue, UdpAbilities};
+use crate::prober::options::UdpAbilities;
 use crate::prober::pacer::Readable;
 use crate::prober::wire::datagram;
 use crate::prober::{Clock, Delivery, Flow, Moment, Outgoing, SendError, Sources, Wire, options};
@@ -189,7 +190,7 @@ impl UdpSockets {
     /// tell it.
     pub fn drops(&self) -> Option<u64> {
         let sender = self.senders.iter().flatten().next()?;
-        options::receive_queue(sender.fd.as_fd()).map(|_| self.overflows.answers)
+        receive_queue(sender.fd.as_fd()).map(|_| self.overflows.answers)
     }
 
     /// Returns whether the kernel has dropped requests since the last call because the queue of a
@@ -248,7 +249,7 @@ impl Sender {
     /// Returns how many packets were dropped since the last call, if the queue is so full that it
     /// may have been for want of room. A part of it was just read.
     fn overflow(&mut self) -> usize {
-        let Some(ReceiveQueue { used, limit, drops }) = options::receive_queue(self.fd.as_fd()) else { return 0 };
+        let Some(ReceiveQueue { used, limit, drops }) = receive_queue(self.fd.as_fd()) else { return 0 };
         let dropped = drops.wrapping_sub(std::mem::replace(&mut self.drops, drops));
         if used >= limit / 2 { dropped as usize } else { 0 }
     }
@@ -408,7 +409,7 @@ impl Wire for UdpSockets {
             let to = from + run;
             match self.senders[usize::from(first.to.is_ipv6())].get(usize::from(first.flow.0)) {
                 None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
-                Some(sender) => mmsg::send_all(sender.fd.as_fd(), &packets[from..to], &mut |i, result| {
+                Some(sender) => batch::send_all(sender.fd.as_fd(), &packets[from..to], &mut |i, result| {
                     sent(from + i, result.map_err(|error| SendError::from(&error)));
                 }),
             }
@@ -470,7 +471,7 @@ impl UdpWire for UdpSockets {
         for (over_ipv6, reflector) in [false, true].into_iter().zip(&self.reflectors) {
             let Some(reflector) = reflector else { continue };
             if self.strangers[usize::from(over_ipv6)].is_some() {
-                let attach = |program: &[SockFilter]| options::choose_by(&reflector.fd, program);
+                let attach = |program: &[SockFilter]| choose_by(&reflector.fd, program);
                 if let Err(error) = filter::attach(|ranges| choosing(over_ipv6, ranges), attach) {
                     log::debug!("what strangers send by UDP is not told from what members send: {error}");
                 }
@@ -496,7 +497,7 @@ impl UdpWire for UdpSockets {
             let run = answers[from..].iter().take_while(|answer| answer.to.is_ipv6() == family).count();
             if let Some(reflector) = &self.reflectors[usize::from(family)] {
                 // What cannot be sent is dropped. The source of the request counts a lost answer.
-                mmsg::send_all(reflector.fd.as_fd(), &answers[from..][..run], &mut |_, _| {});
+                batch::send_all(reflector.fd.as_fd(), &answers[from..][..run], &mut |_, _| {});
             }
             from += run;
         }

@@ -1,9 +1,9 @@
 //! What is kept of single links beside the cells: the directions of UDP losses, flows that lose,
 //! and packets that are too large. Most links have none of these.
 
+use kube_canary_kernel::region::List;
 use kube_canary_model::limits::{FLOW_NATS_MIN, FLOWS_MAX};
 use kube_canary_model::report::{Flows, Peer, RecentPeer, Said, Way};
-use kube_canary_region::List;
 
 /// Largest number of links whose flows, and whose holes, are kept: some of each pair of a mesh of
 /// 300 that probes 24.

@@ -46,10 +46,10 @@ use silence::Silence;
 use strangers::Strangers;
 use unsent::Unsent;
 
+use kube_canary_kernel::region::List;
+use kube_canary_kernel::text::{Span, Text};
 use kube_canary_model::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
 use kube_canary_model::report::{Method, Network, Peer, Source};
-use kube_canary_region::List;
-use kube_canary_region::text::{Span, Text};
 
 /// The zone of nodes whose zone is not known or is beyond the limit.
 pub const ZONE_UNKNOWN: u8 = 0;

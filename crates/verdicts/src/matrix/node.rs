@@ -1,9 +1,8 @@
 //! A node of the mesh, and what the rows report of it.
 
-use serde::Serialize;
-
+use kube_canary_kernel::text::Span;
 use kube_canary_model::report::{RecentPeer, State};
-use kube_canary_region::text::Span;
+use serde::Serialize;
 
 /// State of a node's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

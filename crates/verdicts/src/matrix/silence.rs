@@ -25,9 +25,10 @@
 
 use std::ops::Range;
 
-use super::cell::{Cell, Layer, of_peer};
+use kube_canary_kernel::region::List;
 use kube_canary_model::report::RecentPeer;
-use kube_canary_region::List;
+
+use super::cell::{Cell, Layer, of_peer};
 
 /// A link is silent if it has lost this many ICMP and UDP probes in a row. At the default interval
 /// and timeout they are known after this many seconds.

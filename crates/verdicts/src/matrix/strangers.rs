@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use kube_canary_kernel::region::List;
 use kube_canary_model::report::Source;
-use kube_canary_region::List;
 
 /// The session that a node gives, and an address that it has in the list of members.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,10 @@
 //! Links whose probes could not be sent, as their sources report it. They were not measured, so
 //! most of them have no cell.
 
-use super::cell::Layer;
+use kube_canary_kernel::region::List;
 use kube_canary_model::report::{RecentPeer, SendError};
-use kube_canary_region::List;
+
+use super::cell::Layer;
 
 /// Failed probes of the last minute from which on a link is not measured as it should be. A full
 /// queue that refuses a single probe is no fault.

@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use kube_canary_kernel::tcp_info;
+
 use super::*;
 use crate::prober::MonotonicClock;
 
@@ -248,7 +250,8 @@ fn a_handshake_whose_syn_was_repeated_says_so() {
     let _fills = TcpStream::connect(to).unwrap();
     let mut sockets = TcpSockets::without_listener();
     assert_eq!(sockets.connect(Place(0), to), Ok(Begun::InFlight));
-    let repeated = |sockets: &TcpSockets| calls::info(sockets.at(Place(0)).unwrap().as_fd()).unwrap().retransmissions;
+    let repeated =
+        |sockets: &TcpSockets| tcp_info::read(sockets.at(Place(0)).unwrap().as_fd()).unwrap().retransmissions;
     while repeated(&sockets) == 0 {
         sockets.read(ALL, &mut |_, outcome| panic!("{outcome:?}"));
         std::thread::sleep(Duration::from_millis(10));

@@ -1,8 +1,9 @@
 //! The packets of all searches, in the order of sending, which is the order of their expiry.
 
+use kube_canary_kernel::region::List;
+
 use crate::peers::{Compaction, SlotId};
 use crate::prober::Flow;
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// Packets that are remembered. Twice [`crate::limits::MTU_PROBES_PER_SECOND`] leave in a second,

@@ -2,13 +2,14 @@
 
 use std::net::IpAddr;
 
+use kube_canary_kernel::region::List;
+
 use super::flights::{Fate, Flight, Flights};
 use super::path::{PathMtu, PathState};
 use super::search::{PRECISION, Search, Step};
 use crate::limits::{MTU_PROBES_PER_SECOND, MTU_SEARCHES_MAX, PATH_MTU_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::prober::Flow;
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// Time between two checks of a pair.

@@ -6,8 +6,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use kube_canary_kernel::region::List;
+
 use crate::limits::PEER_SLOTS_MAX;
-use crate::sys::region::List;
 
 /// The members of one IP family.
 #[derive(Debug)]

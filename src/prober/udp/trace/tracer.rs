@@ -2,13 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use kube_canary_kernel::region::List;
+
 use super::finding::Finding;
 use super::path::{Reason, Trace};
 use super::run::Run;
 use crate::limits::{TRACES_KEPT, TRACES_PER_MESH_MINUTE, TRACES_PER_MINUTE};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::prober::{Flow, Moment, Refusal};
-use crate::sys::region::List;
 use crate::units::Nanos;
 
 /// A link is traced once in this time. The traces of all links in this time are kept.

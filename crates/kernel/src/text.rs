@@ -3,7 +3,7 @@
 //! A `Box<str>` per string would cost 16 bytes of pointer and length, 4 bytes of the allocator, and
 //! rounding. It would also keep pages alive that other, freed strings share with it.
 
-use super::List;
+use super::region::List;
 
 /// Position of a string in a [`Text`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,10 @@
-//! The system calls of handshakes that have no safe wrapper.
-#![expect(unsafe_code, reason = "options and calls without a safe wrapper; each block says why it is sound")]
+//! What the kernel knows of a TCP socket: `TCP_INFO` of tcp(7).
+#![expect(unsafe_code, reason = "the option has no safe wrapper")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::units::Nanos;
+use kube_canary_model::units::Nanos;
 
 /// What the kernel knows about a connection.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub const CLOSED: u8 = 7;
 ///
 /// # Errors
 /// The error of `getsockopt`.
-pub fn info(fd: BorrowedFd<'_>) -> io::Result<Info> {
+pub fn read(fd: BorrowedFd<'_>) -> io::Result<Info> {
     let info = tcp_info(fd)?;
     let rtt = Nanos(u64::from(info.tcpi_rtt) * 1_000);
     let (retransmissions, repeated_in_flight) = (info.tcpi_total_retrans, info.tcpi_retrans);
@@ -55,36 +55,4 @@ fn tcp_info(fd: BorrowedFd<'_>) -> io::Result<libc::tcp_info> {
         libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut info).cast(), &raw mut length)
     };
     if done == 0 { Ok(info) } else { Err(io::Error::last_os_error()) }
-}
-
-/// A descriptor to poll, or none.
-#[derive(Clone, Copy, Debug)]
-#[repr(transparent)]
-pub struct Polled(libc::pollfd);
-
-impl Polled {
-    /// A hole, which the kernel ignores: it reads no descriptor here (poll(2)).
-    pub const NONE: Self = Self(libc::pollfd { fd: -1, events: 0, revents: 0 });
-
-    /// Returns a descriptor to poll until it is readable or writable.
-    pub fn of(fd: &impl AsRawFd) -> Self {
-        Self(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 })
-    }
-
-    /// Whether the kernel has reported anything.
-    pub const fn is_ready(self) -> bool {
-        self.0.revents != 0
-    }
-}
-
-/// Asks the kernel which descriptors are ready, without waiting. Returns whether any is.
-///
-/// # Errors
-/// The error of `poll`.
-pub fn poll(fds: &mut [Polled]) -> io::Result<bool> {
-    let count = libc::nfds_t::try_from(fds.len()).map_err(io::Error::other)?;
-    // SAFETY: `Polled` is a `pollfd`, and the slice has `count` of them. A descriptor that was
-    // closed only gives an event.
-    let ready = unsafe { libc::poll(fds.as_mut_ptr().cast(), count, 0) };
-    if ready < 0 { Err(io::Error::last_os_error()) } else { Ok(ready > 0) }
 }

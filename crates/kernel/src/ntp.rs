@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_long};
 use std::mem::zeroed;
 
-use crate::units::Nanos;
+use kube_canary_model::units::Nanos;
 
 /// Returns the largest error of `CLOCK_REALTIME`. `None` if it is not synchronized, or if the
 /// kernel refuses (a seccomp filter).

@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::ops::Range;
 use std::slice;
 
-use super::region::page_bytes;
+use crate::region::page_bytes;
 
 /// The first and last address of a range, or zeros for none.
 type Found = [usize; 2];

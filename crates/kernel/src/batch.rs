@@ -1,8 +1,5 @@
-//! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are made once.
-//!
-//! This module and [`super::options`] are the only parts of the probe path that call the kernel
-//! without a library. Neither std, socket2 nor rustix has both batched calls with the kernel's
-//! timestamps.
+//! `sendmmsg(2)` and `recvmmsg(2)` over buffers that are made once. Neither std, socket2 nor rustix
+//! has both with the kernel's timestamps.
 //!
 //! The structures are the kernel's own of a 64-bit system, because the libcs disagree on them.
 //! musl's `sendmmsg` is a loop of `sendmsg`, so the system calls are made directly. A sandbox may
@@ -12,85 +9,20 @@
 use std::array::from_fn;
 use std::ffi::{c_int, c_long};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, SocketAddrV6};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::OnceLock;
 
-use super::control::{STAMP_BYTES, words};
-use crate::sys::lacks::Lack;
-use crate::sys::region::{Table, Zero};
-use crate::units::Nanos;
+use kube_canary_model::units::Nanos;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::control::{STAMP_BYTES, words};
+use crate::name::Name;
+use crate::region::Table;
 
 /// Largest number of packets sent or read by one call.
 pub const BATCH: usize = 32;
-
-/// `struct sockaddr_in6`. In a `struct sockaddr_in`, the address is in the place of the flow.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Name {
-    family: u16,
-    /// In network byte order.
-    port: u16,
-    v4: [u8; 4],
-    v6: [u8; 16],
-    scope: u32,
-}
-
-impl Name {
-    const V4_BYTES: u32 = 16;
-    /// Bytes of the longest name.
-    pub const V6_BYTES: u32 = 28;
-
-    /// Returns the name of an address, and its length.
-    fn of(address: SocketAddr) -> (Self, u32) {
-        let port = address.port().to_be();
-        match address {
-            SocketAddr::V4(v4) => (Self { family: V4, port, v4: v4.ip().octets(), ..Self::default() }, Self::V4_BYTES),
-            SocketAddr::V6(v6) => {
-                let name = Self { family: V6, port, v6: v6.ip().octets(), scope: v6.scope_id(), ..Self::default() };
-                (name, Self::V6_BYTES)
-            }
-        }
-    }
-
-    /// Reads a name from the bytes of its `struct sockaddr`, as far as they go.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut whole = [0; Self::V6_BYTES as usize];
-        let length = bytes.len().min(whole.len());
-        whole[..length].copy_from_slice(&bytes[..length]);
-        let family = u16::from_ne_bytes(*whole.first_chunk()?);
-        let required = if family == V6 { Self::V6_BYTES } else { Self::V4_BYTES };
-        (length >= required as usize).then_some(())?;
-        Some(Self {
-            family,
-            port: u16::from_ne_bytes(*whole[2..].first_chunk()?),
-            v4: *whole[4..].first_chunk()?,
-            v6: *whole[8..].first_chunk()?,
-            scope: u32::from_ne_bytes(*whole[24..].first_chunk()?),
-        })
-    }
-
-    /// Returns the address of a complete name.
-    pub fn address(&self) -> Option<SocketAddr> {
-        self.read(Self::V6_BYTES)
-    }
-
-    fn read(&self, length: u32) -> Option<SocketAddr> {
-        let port = u16::from_be(self.port);
-        match self.family {
-            V4 if length >= Self::V4_BYTES => Some((self.v4, port).into()),
-            V6 if length >= Self::V6_BYTES => Some(SocketAddrV6::new(self.v6.into(), port, 0, self.scope).into()),
-            _ => None,
-        }
-    }
-}
-
-/// `AF_INET`, as an address has it.
-const V4: u16 = 2;
-/// `AF_INET6`, as an address has it.
-const V6: u16 = 10;
-const _: () = assert!(V4 as c_int == libc::AF_INET && V6 as c_int == libc::AF_INET6);
 
 /// Words for one control message with three timespecs (`SCM_TIMESTAMPING`). With no more, what
 /// follows it on the error queue is cut off.
@@ -111,7 +43,7 @@ struct Header<'a, P, C> {
     bytes: u32,
 }
 
-const _: () = assert!(size_of::<Name>() == 28 && size_of::<Header<'_, IoSlice<'_>, ()>>() == 64);
+const _: () = assert!(size_of::<Header<'_, IoSlice<'_>, ()>>() == 64);
 
 impl<P, C> Header<'_, P, C> {
     const fn empty() -> Self {
@@ -125,17 +57,17 @@ trait Part {
     const BATCHED: c_long;
     /// The call for one packet.
     const SINGLE: c_long;
-    /// Whether the kernel has the call for many packets, once it was tried.
-    fn has_batches() -> &'static OnceLock<bool>;
+    /// The error by which the kernel has refused the call for many packets, once it was tried.
+    fn refusal() -> &'static OnceLock<Option<c_int>>;
 }
 
 impl Part for IoSlice<'_> {
     const BATCHED: c_long = libc::SYS_sendmmsg;
     const SINGLE: c_long = libc::SYS_sendmsg;
 
-    fn has_batches() -> &'static OnceLock<bool> {
-        static HAS_BATCHES: OnceLock<bool> = OnceLock::new();
-        &HAS_BATCHES
+    fn refusal() -> &'static OnceLock<Option<c_int>> {
+        static REFUSAL: OnceLock<Option<c_int>> = OnceLock::new();
+        &REFUSAL
     }
 }
 
@@ -143,34 +75,51 @@ impl Part for IoSliceMut<'_> {
     const BATCHED: c_long = libc::SYS_recvmmsg;
     const SINGLE: c_long = libc::SYS_recvmsg;
 
-    fn has_batches() -> &'static OnceLock<bool> {
-        static HAS_BATCHES: OnceLock<bool> = OnceLock::new();
-        &HAS_BATCHES
+    fn refusal() -> &'static OnceLock<Option<c_int>> {
+        static REFUSAL: OnceLock<Option<c_int>> = OnceLock::new();
+        &REFUSAL
     }
 }
 
-/// Passes on as many packets as is possible without waiting. Returns their number.
+/// Checks that the kernel sends and reads many packets by one call. If not, each packet costs a
+/// call of its own. The kernel is asked once, for all sockets.
 ///
-/// `C` is made of integers only: words, or nothing.
-fn transfer<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], flags: c_int) -> io::Result<usize> {
-    // An empty call transfers nothing. Only a kernel without the call refuses it for these reasons:
-    // for a packet, a firewall returns EPERM too.
-    let has_batches = P::has_batches().get_or_init(|| match batched::<P, C>(fd, &mut [], 0) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EINVAL)) => {
-            Lack::Batches.log(&error);
-            false
-        }
-        _ => true,
-    });
-    if *has_batches { batched(fd, headers, flags) } else { one_by_one(fd, headers, flags) }
+/// # Errors
+/// The error by which the kernel refuses one of the calls.
+pub fn check(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let refusal = refusal::<IoSlice<'_>>(fd).or_else(|| refusal::<IoSliceMut<'_>>(fd));
+    refusal.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
 }
 
-fn batched<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], flags: c_int) -> io::Result<usize> {
+/// An empty call transfers nothing. Only a kernel without the call refuses it for these reasons:
+/// for a packet, a firewall returns EPERM too.
+fn refusal<P: Part>(fd: BorrowedFd<'_>) -> Option<c_int> {
+    *P::refusal().get_or_init(|| {
+        let error = batched::<P, ()>(fd, &mut [], 0).err()?.raw_os_error()?;
+        matches!(error, libc::ENOSYS | libc::EPERM | libc::EINVAL).then_some(error)
+    })
+}
+
+/// Passes on as many packets as is possible without waiting. Returns their number.
+fn transfer<P: Part, C: FromBytes>(
+    fd: BorrowedFd<'_>,
+    headers: &mut [Header<'_, P, C>],
+    flags: c_int,
+) -> io::Result<usize> {
+    if refusal::<P>(fd).is_none() { batched(fd, headers, flags) } else { one_by_one(fd, headers, flags) }
+}
+
+fn batched<P: Part, C: FromBytes>(
+    fd: BorrowedFd<'_>,
+    headers: &mut [Header<'_, P, C>],
+    flags: c_int,
+) -> io::Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT;
     let no_timeout = ptr::null::<libc::timespec>();
     // SAFETY: the headers borrow for the call whatever they point to, and say its size. The kernel
     // writes to the headers, and to names, control blocks and parts that it received into. These
-    // are borrowed mutably, and any bytes are a value of each.
+    // are borrowed mutably, and any bytes are a value of each, because names and control blocks are
+    // `FromBytes`.
     let done =
         unsafe { libc::syscall(P::BATCHED, fd.as_raw_fd(), headers.as_mut_ptr(), headers.len(), flags, no_timeout) };
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
@@ -178,7 +127,11 @@ fn batched<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], fla
 
 /// Does the same with a call for each packet. An error is that of the first packet; after that, it
 /// only ends the batch, as it does in the kernel.
-fn one_by_one<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], flags: c_int) -> io::Result<usize> {
+fn one_by_one<P: Part, C: FromBytes>(
+    fd: BorrowedFd<'_>,
+    headers: &mut [Header<'_, P, C>],
+    flags: c_int,
+) -> io::Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT;
     for (done, header) in headers.iter_mut().enumerate() {
         // SAFETY: as above. The header begins with the `struct msghdr` that the call uses.
@@ -195,15 +148,13 @@ fn one_by_one<P: Part, C>(fd: BorrowedFd<'_>, headers: &mut [Header<'_, P, C>], 
 /// A packet to send, by any kind of socket.
 pub trait Packet {
     /// Room for the control messages of one packet: words, or nothing.
-    type Control: Copy;
-    /// Room without any message.
-    const EMPTY: Self::Control;
+    type Control: Copy + FromBytes + IntoBytes;
 
     /// Returns the destination, with port 0 if the protocol has no ports.
     fn to(&self) -> SocketAddr;
     /// Returns the bytes behind the headers that the kernel writes.
     fn bytes(&self) -> &[u8];
-    /// Writes the control messages, and returns their length in bytes.
+    /// Writes the control messages, and returns their length in bytes: at most those of the room.
     fn control(&self, room: &mut Self::Control) -> usize;
 }
 
@@ -237,14 +188,14 @@ pub fn send_all<P: Packet>(fd: BorrowedFd<'_>, packets: &[P], sent: &mut dyn FnM
 
 fn send_batch<P: Packet>(fd: BorrowedFd<'_>, packets: &[P]) -> io::Result<usize> {
     let (mut names, mut parts) = ([Name::default(); BATCH], [IoSlice::new(&[]); BATCH]);
-    let mut controls = [P::EMPTY; BATCH];
+    let mut controls = [P::Control::new_zeroed(); BATCH];
     let mut headers = [const { Header::empty() }; BATCH];
     let rooms = names.iter_mut().zip(&mut parts).zip(&mut controls);
     for ((packet, header), ((name, part), control)) in packets.iter().zip(&mut headers).zip(rooms) {
         *part = IoSlice::new(packet.bytes());
         (*name, header.name_bytes) = Name::of(packet.to());
         (header.name, header.part, header.parts) = (Some(name), Some(part), 1);
-        header.control_bytes = packet.control(control);
+        header.control_bytes = packet.control(control).min(size_of::<P::Control>());
         header.control = (header.control_bytes > 0).then_some(control);
     }
     transfer(fd, &mut headers[..packets.len().min(BATCH)], 0)
@@ -277,15 +228,12 @@ pub struct Received<'a> {
 }
 
 /// Room for what the kernel says of one packet, besides its bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, FromZeros)]
 #[repr(C)]
 struct Slot<const WORDS: usize> {
     control: [u64; WORDS],
     name: Name,
 }
-
-// SAFETY: integers, and arrays of them.
-unsafe impl<const WORDS: usize> Zero for Slot<WORDS> {}
 
 /// How much the kernel has written for one packet, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -296,9 +244,8 @@ struct Written {
 }
 
 /// Buffers for one `recvmmsg` call, made once. A mesh whose packets come few at a time writes only
-/// the first pages of them. [`super::icmp::IcmpSockets`] owns one for
-/// arrivals and one for departures, each for both families. Packets are lent out as [`Received`]
-/// and overwritten by the next call. Control messages have room for `WORDS` words.
+/// the first pages of them. Packets are lent out as [`Received`] and overwritten by the next call.
+/// Control messages have room for `WORDS` words.
 #[derive(Debug)]
 pub struct Batch<const WORDS: usize = STAMP_WORDS> {
     buffers: Table<u8>,
@@ -349,7 +296,7 @@ impl<const WORDS: usize> Batch<WORDS> {
     pub fn packets(&self) -> impl Iterator<Item = Received<'_>> {
         let buffers = self.buffers.chunks_exact(self.buffer_bytes);
         self.slots[..self.count].iter().zip(&self.written).zip(buffers).map(|((slot, written), buffer)| {
-            let control = bytes_of(&slot.control);
+            let control = slot.control.as_bytes();
             let length = written.packet as usize;
             Received {
                 from: slot.name.read(written.name),
@@ -363,11 +310,6 @@ impl<const WORDS: usize> Batch<WORDS> {
 }
 
 /// Returns the bytes of words.
-fn bytes_of(words: &[u64]) -> &[u8] {
-    // SAFETY: the memory of integers is bytes, as many as are said here, and borrowed for as long.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), size_of_val(words)) }
-}
-
 /// Returns the software timestamp in a control block of which the kernel filled `length` bytes. It
 /// is at the front, also on the error queue, whatever other options are enabled. In any other
 /// layout there is no timestamp, and the agent's own time is used.
@@ -386,8 +328,7 @@ fn timestamp(control: &[u64], length: usize) -> Option<Nanos> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::options::enable_timestamps;
-    use crate::prober::{Flow, Outgoing};
+    use crate::socket;
     use std::net::UdpSocket;
     use std::os::fd::{AsFd, OwnedFd};
 
@@ -424,7 +365,7 @@ mod tests {
         let (a, b) = pair();
         let [here, there] = [&a, &b].map(|socket| socket.as_fd().try_clone_to_owned().unwrap());
         for socket in [&here, &there] {
-            assert!(enable_timestamps(socket));
+            socket::stamp_all(socket).unwrap();
         }
         for i in 0..PACKETS {
             a.send(&[i; 5]).unwrap();
@@ -473,15 +414,30 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "an error of the first packet is returned");
     }
 
+    /// A packet for which no port is given.
+    struct Portless([u8; 4]);
+
+    impl Packet for Portless {
+        type Control = ();
+
+        fn to(&self) -> SocketAddr {
+            (self.0, 0).into()
+        }
+
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+
+        fn control(&self, (): &mut ()) -> usize {
+            0
+        }
+    }
+
     #[test]
     fn each_refused_packet_is_reported_by_its_index() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        // No port is given, and UDP refuses port 0 with EINVAL: every send of
-        // this test fails separately.
-        let bytes = [0u8; 4];
-        let packets: Vec<Outgoing<'_>> = (0..11)
-            .map(|i| Outgoing { to: ([127, 0, 0, i], 0).into(), flow: Flow(0), ttl: None, bytes: &bytes })
-            .collect();
+        // UDP refuses port 0 with EINVAL: every send of this test fails separately.
+        let packets: Vec<Portless> = (0..11).map(|i| Portless([127, 0, 0, i])).collect();
         let mut reported = Vec::new();
         send_all(socket.as_fd(), &packets, &mut |i, result| reported.push((i, result.is_err())));
         assert_eq!(reported, (0..11).map(|i| (i, true)).collect::<Vec<_>>());

@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 
-use super::mmsg::Name;
+use crate::name::Name;
 
 /// Bytes of the head of a message.
 const HEAD_BYTES: usize = 16;

@@ -14,15 +14,15 @@
 //! Both types are the only owner of their memory, and release it on drop.
 #![expect(unsafe_code, reason = "mmap(2), madvise(2) and memory that they hand out have no safe form")]
 
-pub mod text;
-
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::mem::needs_drop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
 use std::slice;
-use std::sync::atomic::{AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use zerocopy::FromZeros;
 
 /// Largest number of bytes that are a block of the heap. A mapping takes a page at least.
 const HEAP_BYTES_MAX: usize = 2_048;
@@ -35,31 +35,73 @@ const HEAP_BYTES_MAX: usize = 2_048;
 pub use libc::munmap as unmap;
 pub use rustix::param::page_size as page_bytes;
 
-/// Types for which zero bytes are a valid value.
-///
-/// # Safety
-/// All bytes zero must be a valid value.
-pub unsafe trait Zero {}
-
-// SAFETY: an integer.
-unsafe impl Zero for u8 {}
-// SAFETY: an atomic integer.
-unsafe impl Zero for AtomicU8 {}
-// SAFETY: an atomic integer.
-unsafe impl Zero for AtomicU32 {}
-// SAFETY: as its elements.
-unsafe impl<T: Zero, const N: usize> Zero for [T; N] {}
-
-/// Types that may become zero bytes while other threads read them.
+/// Types that may become zero bytes while other threads read them. [`atomic!`](crate::atomic)
+/// implements it for a struct.
 ///
 /// # Safety
 /// The type consists only of atomic integers.
-pub unsafe trait Atomic: Zero + Sync {}
+pub unsafe trait Atomic: FromZeros + Sync {}
 
 // SAFETY: an atomic integer.
 unsafe impl Atomic for AtomicU8 {}
 // SAFETY: an atomic integer.
+unsafe impl Atomic for AtomicU16 {}
+// SAFETY: an atomic integer.
 unsafe impl Atomic for AtomicU32 {}
+// SAFETY: an atomic integer.
+unsafe impl Atomic for AtomicU64 {}
+// SAFETY: as its elements.
+unsafe impl<T: Atomic, const N: usize> Atomic for [T; N] {}
+
+/// Implements [`region::Atomic`](crate::region::Atomic) for a struct, of which it takes the name
+/// and those of all fields. It compiles only if no field is left out and each is `Atomic` itself.
+/// The struct derives `FromZeros` of zerocopy.
+///
+/// ```
+/// # use std::sync::atomic::{AtomicU8, AtomicU32};
+/// #[derive(zerocopy::FromZeros)]
+/// struct Count {
+///     probes: AtomicU32,
+///     lost: [AtomicU8; 2],
+/// }
+/// kube_canary_kernel::atomic!(Count { probes, lost });
+/// ```
+///
+/// What is not atomic is refused:
+/// ```compile_fail,E0277
+/// # use std::sync::atomic::AtomicU32;
+/// #[derive(zerocopy::FromZeros)]
+/// struct Count {
+///     probes: AtomicU32,
+///     lost: u8,
+/// }
+/// kube_canary_kernel::atomic!(Count { probes, lost });
+/// ```
+///
+/// So is a list of fields that is not complete:
+/// ```compile_fail,E0027
+/// # use std::sync::atomic::AtomicU32;
+/// #[derive(zerocopy::FromZeros)]
+/// struct Count {
+///     probes: AtomicU32,
+///     lost: u8,
+/// }
+/// kube_canary_kernel::atomic!(Count { probes });
+/// ```
+#[macro_export]
+macro_rules! atomic {
+    ($name:ident $(<$part:ident>)? { $($field:ident),+ $(,)? }) => {
+        const _: () = {
+            #[allow(dead_code, reason = "compiled, and never called")]
+            fn check $(<$part: $crate::region::Atomic>)? ($name { $($field),+ }: &$name $(<$part>)?) {
+                fn is_atomic<T: $crate::region::Atomic>(_: &T) {}
+                $(is_atomic($field);)+
+            }
+        };
+        // SAFETY: `check` names every field, and each is `Atomic`.
+        unsafe impl $(<$part: $crate::region::Atomic>)? $crate::region::Atomic for $name $(<$part>)? {}
+    };
+}
 
 /// Creates a private mapping of this many bytes, all zero. Returns none if the system has no room.
 pub fn map(bytes: usize) -> Option<NonNull<u8>> {
@@ -242,7 +284,7 @@ impl<T> Deref for List<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        // SAFETY: the first `len` elements were written, or are zero bytes of a `T: Zero`.
+        // SAFETY: the first `len` elements were written, or are zero bytes of a `T: FromZeros`.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
@@ -263,7 +305,7 @@ impl<T: fmt::Debug> fmt::Debug for List<T> {
 /// A table of fixed length: a full list. Elements are zero until they are written.
 pub struct Table<T>(List<T>);
 
-impl<T: Zero> Table<T> {
+impl<T: FromZeros> Table<T> {
     /// Creates a table of `len` zero elements, at least one.
     pub fn new(len: usize) -> Self {
         Self::made(len).unwrap_or_else(|layout| handle_alloc_error(layout))
@@ -325,25 +367,25 @@ impl<T: fmt::Debug> fmt::Debug for Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::Ordering;
 
-    struct Cell(AtomicU64);
-    // SAFETY: an atomic integer.
-    unsafe impl Zero for Cell {}
-    // SAFETY: an atomic integer.
-    unsafe impl Atomic for Cell {}
+    #[derive(FromZeros)]
+    struct Cell {
+        number: AtomicU64,
+    }
+    crate::atomic!(Cell { number });
 
     #[test]
     fn a_table_is_resident_where_it_was_written_and_is_zero_after_its_release() {
         let table = Table::<Cell>::new(512 * 100);
         let pages = || table.resident_bytes() / 4_096;
         assert_eq!(pages(), 0);
-        assert!(table.iter().step_by(512).all(|cell| cell.0.load(Ordering::Relaxed) == 0));
-        table.iter().for_each(|cell| cell.0.store(7, Ordering::Relaxed));
+        assert!(table.iter().step_by(512).all(|cell| cell.number.load(Ordering::Relaxed) == 0));
+        table.iter().for_each(|cell| cell.number.store(7, Ordering::Relaxed));
         assert_eq!(pages(), 100);
         table.give_back(1_000);
         assert_eq!(pages(), 2);
-        assert_eq!(table.iter().filter(|cell| cell.0.load(Ordering::Relaxed) == 7).count(), 1_024);
+        assert_eq!(table.iter().filter(|cell| cell.number.load(Ordering::Relaxed) == 7).count(), 1_024);
         table.give_back(0);
         assert_eq!(pages(), 0);
     }
@@ -379,7 +421,7 @@ mod tests {
         let mut few = List::<u64>::new(100);
         few.resize(300, 7);
         assert_eq!((few.len(), few.push(1), few.resident_bytes()), (100, false, 800));
-        assert!(Table::<Cell>::new(100).iter().all(|cell| cell.0.load(Ordering::Relaxed) == 0));
+        assert!(Table::<Cell>::new(100).iter().all(|cell| cell.number.load(Ordering::Relaxed) == 0));
     }
 
     #[test]
