@@ -6,18 +6,14 @@
 //! peer is open at a time.
 
 use kube_canary_kernel::region::Table;
-use zerocopy::FromZeros;
 
 use crate::limits::PEER_SLOTS_MAX;
 use crate::peers::{Compaction, SlotId};
 
-#[derive(Clone, Copy, Debug, Default, FromZeros)]
-struct Count(u8);
-
 /// The open refusals: a byte for each slot, on pages that are resident once a slot on them had one.
 #[derive(Debug)]
 pub struct Refusals {
-    counts: Table<Count>,
+    counts: Table<u8>,
     /// Number of refusals of all slots together.
     open: usize,
 }
@@ -30,7 +26,7 @@ impl Refusals {
 
     /// Notes that a handshake of this slot was refused.
     pub fn note(&mut self, slot: SlotId) {
-        if let Some(Count(count)) = self.counts.get_mut(slot.index())
+        if let Some(count) = self.counts.get_mut(slot.index())
             && *count < u8::MAX
         {
             *count += 1;
@@ -70,12 +66,12 @@ impl Refusals {
 
     fn count(&self, slot: SlotId) -> u8 {
         // No page is touched as long as nothing was refused.
-        if self.open == 0 { 0 } else { self.counts.get(slot.index()).map_or(0, |count| count.0) }
+        if self.open == 0 { 0 } else { self.counts.get(slot.index()).copied().unwrap_or(0) }
     }
 
     fn remove(&mut self, slot: SlotId, some: u8) {
         if some > 0
-            && let Some(Count(count)) = self.counts.get_mut(slot.index())
+            && let Some(count) = self.counts.get_mut(slot.index())
         {
             *count -= some;
             self.open -= usize::from(some);

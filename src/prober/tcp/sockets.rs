@@ -188,9 +188,8 @@ fn outcome(socket: &Socket) -> Option<Handshake> {
     let Ok(info) = tcp_info::read(socket.as_fd()) else { return Some(Handshake::Failed) };
     let retransmissions = info.retransmissions;
     let done = Handshake::Done { rtt: info.rtt, retransmissions };
-    match info.state {
-        SYN_SENT | SYN_RECEIVED | CLOSED => {}
-        _ => return Some(done),
+    if !matches!(info.state, SYN_SENT | SYN_RECEIVED | CLOSED) {
+        return Some(done);
     }
     match error(socket).as_ref().map(io::Error::kind) {
         Some(io::ErrorKind::ConnectionRefused) => Some(Handshake::Refused { retransmissions }),

@@ -240,11 +240,8 @@ impl<W: TcpWire> Tcp<W> {
                 refusals.note(connection.label.slot);
             }
             let is_due = age > decided_after && !std::mem::replace(&mut connection.decided, age > decided_after);
-            let unsent = if is_due && unsent_wait.0 > 0 && wire.is_unsent(place) {
-                engine.unsent(connection.label, SendError::NotPermitted)
-            } else {
-                None
-            };
+            let is_unsent = is_due && unsent_wait.0 > 0 && wire.is_unsent(place);
+            let unsent = is_unsent.then(|| engine.unsent(connection.label, SendError::NotPermitted)).flatten();
             if let Some(event) = unsent {
                 observe(Observation::probe(connection.label.slot, event));
             }
