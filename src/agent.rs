@@ -20,12 +20,14 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
-use crate::exposition::{About, AgentMetrics, App, Build, Health, SeriesSettings, Strangers, Traces, View, Walks};
+use crate::exposition::{
+    About, AgentMetrics, AgentMetricsConfig, App, Health, HeardStrangers, PeerTraces, SeriesSettings, View, Walks,
+};
 use crate::http::{Hosts, ServeError, Server};
 use crate::limits::{LEAVE_GRACE, PROBES_FINISH_TIME, QUESTIONS_MAX};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::{JudgeTimes, MeshRoutes, Times};
-use crate::peers::{Directory, Family, Own};
+use crate::peers::{Directory, Family, OwnNode};
 use crate::prober::icmp::IcmpSocketError;
 use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
@@ -107,7 +109,7 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
-    priority::of_probes();
+    priority::mark_probe_thread();
     // Discovery is a separate task on this thread, and its futures must stay on this thread.
     let done = LocalSet::new().block_on(&runtime, serve(settings));
     // The set is dropped, and every task with it. None of our tasks blocks, so there is no thread
@@ -126,8 +128,12 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let view = Arc::new(new_view(settings, About::new(&allocator)));
     view.health.beat(clock::monotonic());
     let of_pod = pod_addresses(settings);
-    let build =
-        Build { allocator: &allocator, stats, http_workers: settings.http_workers, series: settings.series(&of_pod) };
+    let build = AgentMetricsConfig {
+        allocator: &allocator,
+        stats,
+        http_workers: settings.http_workers,
+        series: settings.series(&of_pod),
+    };
     let series = build.series;
     let agent = AgentMetrics::new(&build, bound.stats())?;
     let node_addresses = settings.node_addresses.clone();
@@ -150,7 +156,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     view.statistics.set_listening_since(clock::monotonic());
     allocator::mark_baseline();
     let (asked, questions) = mpsc::channel(QUESTIONS_MAX);
-    let own = Own {
+    let own = OwnNode {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),
         addresses: own_addresses(settings, &of_pod),
@@ -185,9 +191,9 @@ fn new_view(settings: &RunSettings, about: About) -> View {
         statistics: Statistics::of_methods(settings.scale(), settings.interval.into(), settings.probes),
         health: Health::default(),
         about,
-        traces: Traces::default(),
+        traces: PeerTraces::default(),
         walks: Walks::default(),
-        strangers: Strangers::default(),
+        strangers: HeardStrangers::default(),
         later: OnceLock::new(),
     }
 }
@@ -195,7 +201,7 @@ fn new_view(settings: &RunSettings, about: About) -> View {
 struct ProbeLoop {
     probers: Probers,
     view: Arc<View>,
-    own: Own,
+    own: OwnNode,
     /// How long a peer that has left the list is still probed.
     grace: Nanos,
     forget_after: Nanos,
@@ -229,7 +235,7 @@ struct ProbeLoop {
 impl ProbeLoop {
     fn new(
         settings: &RunSettings,
-        own: Own,
+        own: OwnNode,
         mut probers: Probers,
         view: Arc<View>,
         asked: mpsc::Sender<IpAddr>,
@@ -386,8 +392,8 @@ impl ProbeLoop {
         let [.., displaced] = directory.nodes();
         let peers = directory.nodes().iter().sum::<usize>();
         let (links, made) = directory.peers().fold((0, 0), |(links, made), (_, peer)| {
-            let of_way = |series: &SeriesSettings| series.of_way(methods, peer.via(), bounds);
-            (links + 1, made + self.announced.as_ref().map_or(0, of_way))
+            let per_peer = |series: &SeriesSettings| series.series_per_peer(methods, peer.via(), bounds);
+            (links + 1, made + self.announced.as_ref().map_or(0, per_peer))
         });
         drop(directory);
         self.settles = self.settles.min(now.plus(SETTLE));
@@ -499,13 +505,18 @@ mod tests {
             let (allocator, _) = allocator::info_and_stats();
             let view = Arc::new(new_view(&settings, About::new(&allocator)));
             let (asked, _questions) = mpsc::channel(1);
-            let mut probing = ProbeLoop::new(&settings, Own::default(), probers, view, asked, settings.series(&[]));
+            let mut probing = ProbeLoop::new(&settings, OwnNode::default(), probers, view, asked, settings.series(&[]));
             let far = UdpSocket::bind("127.0.0.3:0").expect("an address of loopback");
             far.set_read_timeout(Some(Duration::from_millis(10))).expect("a time limit");
 
             let roster = Roster::new(
-                [discovery::Listed { node: "far", address: IpAddr::from([127, 0, 0, 3]), http_port: None, zone: None }]
-                    .into_iter(),
+                [discovery::ListedMember {
+                    node: "far",
+                    address: IpAddr::from([127, 0, 0, 3]),
+                    http_port: None,
+                    zone: None,
+                }]
+                .into_iter(),
                 false,
             );
             assert!(probing.update(Update::Roster(Arc::new(roster))));

@@ -13,11 +13,11 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, App, Build, Health, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, AgentMetricsConfig, App, Health, HeardStrangers, PeerTraces, SeriesSettings, View, Walks,
 };
 use kube_canary::http::{Reply, Routes, ServerStats};
 use kube_canary::limits::FRAME_BYTES;
-use kube_canary::peers::{Directory, Method, Own, SlotId};
+use kube_canary::peers::{Directory, Method, OwnNode, SlotId};
 use kube_canary::prober::{Event, Observation, Stamp};
 use kube_canary::report::{self, compact};
 use kube_canary::statistics::{Scale, Statistics};
@@ -41,10 +41,11 @@ impl Agent {
         let statistics = Statistics::new(Scale::default(), Nanos(SECOND));
         statistics.set_receive_queue_drops(Some(0));
         let mut directory = Directory::default();
-        let applied = directory.apply(PeerList { peers: peers.map(spec).collect() }, &Own::default(), Nanos(0));
+        let applied = directory.apply(PeerList { peers: peers.map(spec).collect() }, &OwnNode::default(), Nanos(0));
         applied.changes.into_iter().for_each(|change| statistics.apply(change));
         let (allocator, stats) = allocator::info_and_stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 1, series: SeriesSettings::default() };
+        let build =
+            AgentMetricsConfig { allocator: &allocator, stats, http_workers: 1, series: SeriesSettings::default() };
         let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own");
         let view = View {
             node: "self".into(),
@@ -52,9 +53,9 @@ impl Agent {
             statistics,
             health: Health::default(),
             about: About::new(&allocator),
-            traces: Traces::default(),
+            traces: PeerTraces::default(),
             walks: Walks::default(),
-            strangers: Strangers::default(),
+            strangers: HeardStrangers::default(),
             later: std::sync::OnceLock::new(),
         };
         Self(App { view: Arc::new(view), agent, allocator, node_addresses: Vec::new() })

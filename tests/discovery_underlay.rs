@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube_canary::discovery::underlay::{self, Ends};
-use kube_canary::discovery::{self, MeshFacts, Ourselves, PeerList, PeerSpec, Source, StaticConfig, Update};
+use kube_canary::discovery::{self, DiscoverySource, MeshFacts, Ourselves, PeerList, PeerSpec, StaticConfig, Update};
 use kube_canary::limits::IDENTITY_REQUESTS_MAX;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -346,7 +346,12 @@ async fn discovered(node_network: bool) -> (Agents, Receiver<Update>, Arc<Notify
     let (sender, updates) = mpsc::channel(1);
     let ourselves = Ourselves { node_network, ..ourselves(http_port) };
     let each_second = Arc::clone(&ourselves.each_second);
-    spawn_local(discovery::run(Source::Static(StaticConfig { peers, file: None }), ourselves, questions, sender));
+    spawn_local(discovery::run(
+        DiscoverySource::Static(StaticConfig { peers, file: None }),
+        ourselves,
+        questions,
+        sender,
+    ));
     (agents, updates, each_second)
 }
 

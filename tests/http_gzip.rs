@@ -22,8 +22,8 @@ use http_support::{
     receive_body, receive_chunk, receive_head, serve,
 };
 use kube_canary::{
-    allocator::finder::{Scope, ScopeNumber},
-    http::{Live, Reply, Routes, ServeLimits, Server},
+    allocator::finder::{LeakScope, ScopeNumber},
+    http::{LiveBody, Reply, Routes, ServeLimits, Server},
     limits::COMPRESSED_RESPONSES_MAX,
 };
 use socket2::{Domain, Socket, Type};
@@ -238,7 +238,7 @@ struct Rows {
 
 const ROWS: [&[u8]; 2] = [b"{\"rows\":[\n{\"node\":\"a\"}", b",\n{\"node\":\"b\"}\n]}\n"];
 
-impl Live for Rows {
+impl LiveBody for Rows {
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         if self.written == 1 && self.signal.poll(cx).is_pending() {
             return Poll::Pending;
@@ -256,7 +256,7 @@ struct LiveRoutes {
 
 impl Routes for LiveRoutes {
     fn route(&self, _path: &str, _accept: &str) -> Reply {
-        Scope::adopt(self.test);
+        LeakScope::adopt(self.test);
         let body = Rows { signal: Arc::clone(&self.signal), written: 0 };
         Reply::Live { content_type: "application/json", body: Box::new(body) }
     }

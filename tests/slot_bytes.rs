@@ -13,7 +13,7 @@ use clock::ScriptedClock;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::limits::{HOUR_PEERS_MAX, HOUR_STEP};
-use kube_canary::peers::{Directory, Family, Method, Own};
+use kube_canary::peers::{Directory, Family, Method, OwnNode};
 use kube_canary::prober::{Clock, Delivery, EchoWire, Icmp, Outgoing, Prober, SendError, Settings, SocketKind, Wire};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -78,7 +78,7 @@ impl Agent {
         };
         let list = PeerList { peers: numbers.map(spec).collect() };
         let names = list.peers.iter().map(|peer| peer.node.len()).sum();
-        let own = Own { node: "self".into(), ..Own::default() };
+        let own = OwnNode { node: "self".into(), ..OwnNode::default() };
         let applied = self.directory.apply(list, &own, self.clock.now());
         assert_eq!(applied.without_slot, 0);
         self.prober.reserve(self.directory.slot_count());

@@ -5,11 +5,12 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, AgentMetricsConfig, Format, Health, HeardStrangers, MetricsBody, PeerTraces, SeriesSettings,
+    View, Walks,
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_MAX};
-use kube_canary::peers::{Directory, Method, Own};
+use kube_canary::peers::{Directory, Method, OwnNode};
 use kube_canary::prober::icmp::IcmpSockets;
 use kube_canary::prober::{Clock as _, Icmp, MonotonicClock, Pacer, Prober, Settings};
 use kube_canary::statistics::{Scale, Statistics};
@@ -41,7 +42,7 @@ impl Agent {
             zone: Some(format!("zone-{}", peer % 3)),
             ..PeerSpec::pod(format!("node-{peer}"), address(peer))
         };
-        let own = Own { node: "self".into(), ..Own::default() };
+        let own = OwnNode { node: "self".into(), ..OwnNode::default() };
         let list = PeerList { peers: (0..peers).map(spec).collect() };
         for change in directory.apply(list, &own, MonotonicClock.now()).changes {
             statistics.apply(change);
@@ -55,9 +56,9 @@ impl Agent {
             health,
             about,
             walks: Walks::default(),
-            strangers: Strangers::default(),
+            strangers: HeardStrangers::default(),
             later: std::sync::OnceLock::new(),
-            traces: Traces::default(),
+            traces: PeerTraces::default(),
         });
         Self { prober, pacer: Pacer::new().expect("a timer"), view }
     }
@@ -104,7 +105,7 @@ pub fn count(peers: u16) -> Vec<Counted> {
     let (sent, lost) = agent.probes();
     counted.push(Counted { what: "probe", units: sent - sent_before, detail: lost - lost_before, asked });
 
-    let build = Build {
+    let build = AgentMetricsConfig {
         allocator: &info,
         stats,
         http_workers: 4,

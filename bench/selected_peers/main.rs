@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ids: Vec<MemberId> =
         nodes.iter().map(|(node, zone)| members.put(node, Some(zone)).ok_or("no room")).collect::<Result<_, _>>()?;
     let full = max_peers == 0 || nodes.len() <= max_peers + 1;
-    let scheme = (!full).then(|| Scheme::of(&members, max_peers));
+    let scheme = (!full).then(|| Scheme::new(&members, max_peers));
     let chosen = |at: usize| -> BTreeSet<MemberId> {
         match &scheme {
             Some(scheme) => scheme.chosen_by(ids[at]).into_iter().collect(),

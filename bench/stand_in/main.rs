@@ -241,7 +241,7 @@ fn mesh(text: &str, methods: &str) -> Result<(Mesh, Vec<Ipv4Addr>), Box<dyn std:
         addresses.push(address.parse()?);
         nodes.push(Node { name: name.to_owned(), zone: zone.to_owned(), peers: Vec::new() });
     }
-    let scheme = Scheme::of(&members, MAX_PEERS);
+    let scheme = Scheme::new(&members, MAX_PEERS);
     for (node, id) in nodes.iter_mut().zip(&ids) {
         // Members are numbered in the order of the file.
         node.peers = scheme.chosen_by(*id).into_iter().map(|id| usize::from(id.0)).collect();

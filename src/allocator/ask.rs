@@ -51,16 +51,16 @@ pub(crate) struct Malloc {
     pub(crate) mi_is_in_heap_region: Option<MiIsInHeapRegion>,
 }
 
-pub(super) struct Answer {
+pub(super) struct RunningMalloc {
     pub(super) allocator: &'static str,
     pub(super) version: String,
     pub(super) narenas: Option<u32>,
-    pub(super) figures: Figures,
+    pub(super) figures: FigureSource,
 }
 
 /// The source of the running malloc's memory statistics.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Figures {
+pub(super) enum FigureSource {
     Jemalloc(Mallctl),
     #[cfg(target_env = "gnu")]
     Glibc,
@@ -69,7 +69,7 @@ pub(super) enum Figures {
 
 /// Tries the mallocs one after the other. The libc is the last, because any
 /// other malloc replaces it.
-pub(super) fn ask(linked: Malloc) -> Answer {
+pub(super) fn ask(linked: Malloc) -> RunningMalloc {
     let loaded = loaded();
     let jemallocs = [FEATURE, loaded.mallctl, linked.mallctl];
     jemallocs
@@ -79,11 +79,11 @@ pub(super) fn ask(linked: Malloc) -> Answer {
         .or_else(|| mimalloc(loaded))
         .or_else(|| mimalloc(linked))
         .or_else(system)
-        .unwrap_or(Answer {
+        .unwrap_or(RunningMalloc {
             allocator: "unknown",
             version: "unknown".to_owned(),
             narenas: None,
-            figures: Figures::None,
+            figures: FigureSource::None,
         })
 }
 
@@ -92,7 +92,7 @@ fn trial() -> Vec<u8> {
     black_box(Vec::with_capacity(TRIAL_BYTES))
 }
 
-fn jemalloc(mallctl: Mallctl) -> Option<Answer> {
+fn jemalloc(mallctl: Mallctl) -> Option<RunningMalloc> {
     let before: u64 = read(mallctl, c"thread.allocated")?;
     let allocation = trial();
     let after: u64 = read(mallctl, c"thread.allocated")?;
@@ -106,16 +106,21 @@ fn jemalloc(mallctl: Mallctl) -> Option<Answer> {
     // "arenas.narenas" is unsuitable: it also counts the arena for huge allocations. "opt.narenas"
     // is fixed at the start.
     let narenas = read(mallctl, c"opt.narenas");
-    Some(Answer { allocator: "jemalloc", version, narenas, figures: Figures::Jemalloc(mallctl) })
+    Some(RunningMalloc { allocator: "jemalloc", version, narenas, figures: FigureSource::Jemalloc(mallctl) })
 }
 
-fn mimalloc(functions: Malloc) -> Option<Answer> {
+fn mimalloc(functions: Malloc) -> Option<RunningMalloc> {
     let (mi_version, is_ours) = (functions.mi_version?, functions.mi_is_in_heap_region?);
     let allocation = trial();
     let version = is_ours(allocation.as_ptr().cast()).then(|| mi_version())?;
     // mimalloc counts committed memory and the resident memory of the process. Neither is what
     // jemalloc's names mean.
-    Some(Answer { allocator: "mimalloc", version: mimalloc_version(version), narenas: None, figures: Figures::None })
+    Some(RunningMalloc {
+        allocator: "mimalloc",
+        version: mimalloc_version(version),
+        narenas: None,
+        figures: FigureSource::None,
+    })
 }
 
 /// Formats mimalloc's version number: `209` is 2.0.9. Later releases have five digits: one for the
@@ -156,7 +161,7 @@ fn loaded() -> Malloc {
 }
 
 #[cfg(target_env = "gnu")]
-fn system() -> Option<Answer> {
+fn system() -> Option<RunningMalloc> {
     let is_counted = |_| {
         let (before, _) = allocated_and_mapped();
         let allocation = trial();
@@ -164,24 +169,24 @@ fn system() -> Option<Answer> {
         drop(allocation);
         grown.is_some_and(|bytes| bytes >= TRIAL_BYTES as u64)
     };
-    (0..MALLOC_TRIALS_MAX).any(is_counted).then(|| Answer {
+    (0..MALLOC_TRIALS_MAX).any(is_counted).then(|| RunningMalloc {
         allocator: "glibc",
         version: libc_version(),
         narenas: None,
-        figures: Figures::Glibc,
+        figures: FigureSource::Glibc,
     })
 }
 
 #[cfg(target_env = "musl")]
 #[expect(unsafe_code, reason = "musl answers by a C function")]
-fn system() -> Option<Answer> {
+fn system() -> Option<RunningMalloc> {
     const ODD_BYTES: usize = 1_001;
     let allocation = black_box(Vec::<u8>::with_capacity(ODD_BYTES));
     // SAFETY: the allocation is live and, with alignment 1, as malloc returned it. Every
     // replacement of malloc that is in use replaces this function along with it.
     let usable = unsafe { libc::malloc_usable_size(allocation.as_ptr().cast_mut().cast()) };
-    let (allocator, figures) = ("musl", Figures::None);
-    (usable == ODD_BYTES).then(|| Answer { allocator, version: libc_version(), narenas: None, figures })
+    let (allocator, figures) = ("musl", FigureSource::None);
+    (usable == ODD_BYTES).then(|| RunningMalloc { allocator, version: libc_version(), narenas: None, figures })
 }
 
 #[expect(unsafe_code, reason = "a string of the libc")]

@@ -81,7 +81,7 @@ pub fn info() -> AllocatorInfo {
 /// Returns the same as [`info`], and the reader of the allocator's figures. Both come
 /// from a single query.
 pub fn info_and_stats() -> (AllocatorInfo, Stats) {
-    let ask::Answer { allocator, version, narenas, figures } = ask::ask(linked());
+    let ask::RunningMalloc { allocator, version, narenas, figures } = ask::ask(linked());
     let linkage = if LINKED_BY_C.get().is_some() { "c-shim" } else { "rust" };
     (AllocatorInfo { allocator, version, narenas, libc: ask::LIBC, linkage }, Stats(figures))
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::CStr;
 
-use super::ask::Figures;
+use super::ask::FigureSource;
 use super::mallctl;
 
 /// One of jemalloc's figures, in bytes.
@@ -36,7 +36,7 @@ impl Stat {
         ["allocated", "active", "metadata", "resident", "mapped", "retained"][self as usize]
     }
 
-    const fn of_jemalloc(self) -> &'static CStr {
+    const fn mallctl_name(self) -> &'static CStr {
         [c"stats.allocated", c"stats.active", c"stats.metadata", c"stats.resident", c"stats.mapped", c"stats.retained"]
             [self as usize]
     }
@@ -44,13 +44,13 @@ impl Stat {
 
 /// Reads the figures of the running malloc. [`super::info_and_stats`] creates it.
 #[derive(Clone, Copy, Debug)]
-pub struct Stats(pub(super) Figures);
+pub struct Stats(pub(super) FigureSource);
 
 impl Stats {
     /// Makes jemalloc update its figures. Without this call they stay as they were at the last one.
     /// Takes the lock of each arena.
     pub fn refresh(self) {
-        if let Figures::Jemalloc(mallctl) = self.0 {
+        if let FigureSource::Jemalloc(mallctl) = self.0 {
             // The result is ignored: if jemalloc has no statistics, `read` returns none.
             let _ = mallctl::write(mallctl, c"epoch", 1_u64);
         }
@@ -60,10 +60,12 @@ impl Stats {
     /// does not keep it.
     pub fn read(self, stat: Stat) -> Option<u64> {
         match self.0 {
-            Figures::Jemalloc(mallctl) => mallctl::read::<usize>(mallctl, stat.of_jemalloc()).map(|bytes| bytes as u64),
+            FigureSource::Jemalloc(mallctl) => {
+                mallctl::read::<usize>(mallctl, stat.mallctl_name()).map(|bytes| bytes as u64)
+            }
             #[cfg(target_env = "gnu")]
-            Figures::Glibc => glibc(stat),
-            Figures::None => None,
+            FigureSource::Glibc => glibc(stat),
+            FigureSource::None => None,
         }
     }
 }
@@ -87,7 +89,7 @@ mod tests {
     fn labels_are_those_of_the_figures_and_of_jemalloc() {
         for stat in Stat::ALL {
             assert_eq!(stat.label(), format!("{stat:?}").to_lowercase());
-            assert_eq!(stat.of_jemalloc().to_str(), Ok(&*format!("stats.{}", stat.label())));
+            assert_eq!(stat.mallctl_name().to_str(), Ok(&*format!("stats.{}", stat.label())));
         }
     }
 

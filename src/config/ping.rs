@@ -7,7 +7,7 @@ use super::agents::{AgentUrl, Host, has_numeric_end};
 use super::run::{Probing, number_between};
 use super::typed::Typed;
 use super::{Env, UsageError, colours};
-use crate::discovery::address::of_a_host;
+use crate::discovery::address::valid_host_address;
 use crate::discovery::dns::{self, AddressFamily};
 use crate::limits::{FLOWS_MAX, PING_COUNT_MAX, PING_TARGETS_MAX};
 use crate::sys::terminal::Colours;
@@ -146,7 +146,7 @@ fn family(typed: &Typed) -> Result<AddressFamily, UsageError> {
 
 fn target(text: &str, family: AddressFamily) -> Result<Host, String> {
     if let Ok(typed) = text.parse::<IpAddr>() {
-        let address = of_a_host(typed).map_err(|reason| format!("the address of one host: {reason}"))?;
+        let address = valid_host_address(typed).map_err(|reason| format!("the address of one host: {reason}"))?;
         if !family.accepts(address) {
             return Err(format!("an {family} address or a name, because of the flag for {family}"));
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::typed::Typed;
 use super::{Env, UsageError};
 use crate::allocator::HeapProfile;
-use crate::discovery::{DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, Source, StaticConfig, dns};
+use crate::discovery::{DiscoverySource, DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, StaticConfig, dns};
 use crate::exposition::{LinkSeries, SeriesSettings};
 use crate::limits::{
     ALLOWED_HOSTS_MAX, FLOWS_MAX, HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX,
@@ -35,7 +35,7 @@ pub struct RunSettings {
     /// Further DNS names under which the page and `/api` may be requested.
     pub allow_hosts: Vec<String>,
     /// The source of the peer list.
-    pub discovery: Source,
+    pub discovery: DiscoverySource,
     /// The operator's failure domains.
     pub domains_file: Option<PathBuf>,
     /// How peers are probed.
@@ -245,7 +245,7 @@ fn allow_hosts(typed: &Typed) -> Result<Vec<String>, UsageError> {
 fn methods(text: &str) -> Result<Methods, String> {
     let method = |name: &str| Method::ALL.into_iter().find(|method| method.label() == name.trim());
     let methods: Option<Vec<Method>> = text.split(',').map(method).collect();
-    methods.map(Methods::of).ok_or_else(|| "icmp, udp and tcp, separated by commas".to_owned())
+    methods.map(Methods::new).ok_or_else(|| "icmp, udp and tcp, separated by commas".to_owned())
 }
 
 fn flows(text: &str) -> Result<u8, String> {
@@ -309,7 +309,7 @@ fn node_name(typed: &Typed) -> Result<String, UsageError> {
     name(hostname.trim()).map_err(|_| UsageError("--node-name: the hostname is empty; give a name".into()))
 }
 
-fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<Source, UsageError> {
+fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<DiscoverySource, UsageError> {
     const SOURCES: [(&str, &[&str]); 3] =
         [("kubernetes", &["namespace", "service"]), ("dns", &["dns"]), ("static", &["peer", "peers-file"])];
     let chosen = match typed.text("discovery") {
@@ -334,7 +334,7 @@ fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<Source, UsageErro
     let source = match chosen {
         "kubernetes" => kubernetes(typed, env)?,
         "dns" => match typed.value("dns", name)? {
-            Some(name) => Source::Dns(DnsConfig::new(name, port)),
+            Some(name) => DiscoverySource::Dns(DnsConfig::new(name, port)),
             None => return Err(UsageError("--discovery dns: expected --dns NAME, a headless Service's name".into())),
         },
         _ => static_peers(typed)?,
@@ -343,14 +343,14 @@ fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<Source, UsageErro
     Ok(source)
 }
 
-fn kubernetes(typed: &Typed, env: Env<'_>) -> Result<Source, UsageError> {
+fn kubernetes(typed: &Typed, env: Env<'_>) -> Result<DiscoverySource, UsageError> {
     let namespace = typed.value("namespace", name)?;
     let service = typed.value("service", name)?.unwrap_or_else(|| "kube-canary".into());
     let config = KubernetesConfig::in_cluster(env, SERVICE_ACCOUNT_DIRECTORY.into(), namespace, service);
-    Ok(Source::Kubernetes(Box::new(config.map_err(|error| UsageError(error.to_string()))?)))
+    Ok(DiscoverySource::Kubernetes(Box::new(config.map_err(|error| UsageError(error.to_string()))?)))
 }
 
-fn static_peers(typed: &Typed) -> Result<Source, UsageError> {
+fn static_peers(typed: &Typed) -> Result<DiscoverySource, UsageError> {
     let peers =
         typed.texts("peer").flat_map(|(_, value)| value.split(',')).map(|text| text.trim().to_owned()).collect();
     let config = StaticConfig { peers, file: typed.text("peers-file").map(PathBuf::from) };
@@ -359,7 +359,7 @@ fn static_peers(typed: &Typed) -> Result<Source, UsageError> {
             "no peers: expected --peer NAME=ADDR[@ZONE], --peers-file FILE, or --discovery dns or kubernetes".into(),
         ));
     }
-    Ok(Source::Static(config))
+    Ok(DiscoverySource::Static(config))
 }
 
 #[cfg(test)]
@@ -409,7 +409,7 @@ mod tests {
         };
         assert_eq!(settings("", &env).unwrap().node_name, "from-env");
         assert_eq!(settings("--node-name typed", &env).unwrap().node_name, "typed");
-        let Source::Static(config) = settings("", &env).unwrap().discovery else { panic!() };
+        let DiscoverySource::Static(config) = settings("", &env).unwrap().discovery else { panic!() };
         assert_eq!(config.peers.len(), 2);
     }
 
@@ -468,8 +468,8 @@ mod tests {
         // Inside a cluster the service account's files are needed too, which do not exist here.
         let error = settings("", &cluster).unwrap_err().0;
         assert!(error.contains("serviceaccount"), "{error}");
-        assert!(matches!(settings(PEER, &cluster).unwrap().discovery, Source::Static(_)));
-        let Source::Dns(dns) = settings("--dns canary.ns.svc", &|_| None).unwrap().discovery else { panic!() };
+        assert!(matches!(settings(PEER, &cluster).unwrap().discovery, DiscoverySource::Static(_)));
+        let DiscoverySource::Dns(dns) = settings("--dns canary.ns.svc", &|_| None).unwrap().discovery else { panic!() };
         assert_eq!((dns.name.as_str(), dns.port), ("canary.ns.svc", 9_877));
         for (line, named) in [("", "--peer"), ("--discovery dns", "--dns"), ("--discovery kubernetes", "KUBERNETES")] {
             assert!(settings(line, &|_| None).unwrap_err().0.contains(named), "{line}");

@@ -38,7 +38,7 @@ use crate::mesh::verdicts;
 use crate::report::{self, Report};
 use crate::sys::stop::Stop;
 use crate::sys::{clock, console};
-use namespace::Network;
+use namespace::NetworkNamespace;
 use switch::{Port, Switch};
 use table::AgentSummary;
 
@@ -107,7 +107,7 @@ pub enum DemoError {
     Setup(io::Error),
 }
 
-struct Agent {
+struct DemoAgent {
     node: String,
     /// The address at which the agent is reachable from outside.
     address: Ipv4Addr,
@@ -117,8 +117,8 @@ struct Agent {
 }
 
 /// The processes of a mesh, and what connects them. The processes are ended on drop.
-struct Mesh {
-    agents: Vec<Agent>,
+struct DemoMesh {
+    agents: Vec<DemoAgent>,
     /// The sockets that accept connections to the agents from outside, in the agents' order. Empty
     /// if the agents' own sockets do.
     listeners: Vec<TcpListener>,
@@ -135,14 +135,14 @@ struct Mesh {
 #[inline(never)]
 pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
     // This must precede any thread: a process with threads may not enter a user namespace.
-    let mesh = Mesh::start(settings)?;
+    let mesh = DemoMesh::start(settings)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(DemoError::Setup)?;
     let done = runtime.block_on(watch(settings, mesh));
     runtime.shutdown_background();
     done
 }
 
-async fn watch(settings: &DemoSettings, mut mesh: Mesh) -> Result<(), DemoError> {
+async fn watch(settings: &DemoSettings, mut mesh: DemoMesh) -> Result<(), DemoError> {
     let mut stop = Stop::new().map_err(DemoError::Setup)?;
     allocator::mark_baseline();
     mesh.relay().map_err(DemoError::Setup)?;
@@ -201,7 +201,7 @@ const fn switched(index: u8) -> Ipv4Addr {
 /// The demo's own address behind the switch.
 const OWN: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 
-impl Mesh {
+impl DemoMesh {
     fn start(settings: &DemoSettings) -> Result<Self, DemoError> {
         // The agents of a running demo would answer in place of those that cannot start.
         for index in 0..settings.nodes {
@@ -222,14 +222,14 @@ impl Mesh {
             mesh.listeners.push(TcpListener::bind(outside).map_err(|error| DemoError::Listen(outside, error))?);
         }
         if settings.faults.is_empty() {
-            namespace::enter_user().and_then(|()| Network::enter_new()).map_err(DemoError::NoPing)?;
+            namespace::enter_user().and_then(|()| NetworkNamespace::enter_new()).map_err(DemoError::NoPing)?;
             mesh.spawn(settings, address, |_| Ok(()))?;
             return Ok(mesh);
         }
         namespace::enter_user().map_err(DemoError::NoNetwork)?;
         let (mut networks, mut ports) = (Vec::new(), Vec::new());
         for address in (0..settings.nodes).map(switched).chain([OWN]) {
-            networks.push(Network::enter_new().map_err(DemoError::NoNetwork)?);
+            networks.push(NetworkNamespace::enter_new().map_err(DemoError::NoNetwork)?);
             ports.push(Port::new(address)?);
         }
         // No probe precedes the switch, so none is lost because of the start.
@@ -268,7 +268,7 @@ impl Mesh {
             }
             process::end_with_parent(&mut command);
             let process = command.spawn().map_err(DemoError::Start)?;
-            self.agents.push(Agent { node, address: address(index), http: http_address, process });
+            self.agents.push(DemoAgent { node, address: address(index), http: http_address, process });
         }
         Ok(())
     }
@@ -298,7 +298,7 @@ impl Mesh {
     async fn look(&self) -> (Vec<AgentSummary>, String) {
         let (mut summaries, mut matrix) =
             (Vec::with_capacity(self.agents.len()), Matrix::new(clock::realtime().as_secs()));
-        for Agent { node, address, http, .. } in &self.agents {
+        for DemoAgent { node, address, http, .. } in &self.agents {
             let answer = client::get(*http, report::PATH, REPORT_BYTES_MAX, AGENT_TIME).await.ok();
             let report: Option<Report<'_>> = answer.as_deref().and_then(|text| serde_json::from_slice(text).ok());
             summaries.push(AgentSummary::new(node, *address, report.as_ref(), self.agents.len() - 1));
@@ -319,7 +319,7 @@ impl Mesh {
     }
 }
 
-impl Drop for Mesh {
+impl Drop for DemoMesh {
     fn drop(&mut self) {
         for agent in &mut self.agents {
             // The number of a process that was waited for may belong to another one.

@@ -43,9 +43,9 @@ pub fn enter_user() -> io::Result<()> {
 
 /// A network namespace, which stays open as long as this lives.
 #[derive(Debug)]
-pub struct Network(File);
+pub struct NetworkNamespace(File);
 
-impl Network {
+impl NetworkNamespace {
     /// Creates a network namespace, and moves the calling thread into it. The loopback interface
     /// there is up.
     ///
@@ -76,7 +76,7 @@ pub fn set_up(interface: &str, address: Ipv4Addr) -> io::Result<()> {
     // `struct ifaddrmsg`: family, length of the prefix, flags and scope in a byte each, and the
     // index. An attribute has its length and its type in half a word each, and its value.
     let family = libc::AF_INET.cast_unsigned() | u32::from(PREFIX_BITS) << 8;
-    let attribute = |of: u16| ADDRESS_BYTES | u32::from(of) << 16;
+    let attribute = |kind: u16| ADDRESS_BYTES | u32::from(kind) << 16;
     let address = u32::from_ne_bytes(address.octets());
     let (local, peer) = (attribute(libc::IFA_LOCAL), attribute(libc::IFA_ADDRESS));
     request(libc::RTM_NEWADDR, &[family, index, local, address, peer, address])?;

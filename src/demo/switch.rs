@@ -141,7 +141,7 @@ impl Forwarder {
         };
         let own = self.ports.len() - 1;
         let faults: &[Fault] = if from == own || to == own { &[] } else { &self.faults };
-        match delay_of(faults, from, to, random::unit) {
+        match packet_delay(faults, from, to, random::unit) {
             Some(Duration::ZERO) => self.deliver(to, packet),
             Some(delay) if self.delayed.len() < DELAYED_MAX => {
                 self.count += 1;
@@ -167,7 +167,7 @@ fn destination(packet: &[u8]) -> Option<Ipv4Addr> {
 }
 
 /// Returns the delay of a packet, or `None` if it is dropped. `random` draws numbers in [0, 1).
-fn delay_of(faults: &[Fault], from: usize, to: usize, mut random: impl FnMut() -> f64) -> Option<Duration> {
+fn packet_delay(faults: &[Fault], from: usize, to: usize, mut random: impl FnMut() -> f64) -> Option<Duration> {
     let is = |node: Option<u8>, at: usize| node.is_none_or(|node| usize::from(node) == at);
     faults.iter().filter(|fault| is(fault.from, from) && is(fault.to, to)).try_fold(Duration::ZERO, |delay, fault| {
         match fault.effect {
@@ -188,13 +188,13 @@ mod tests {
         // Which of the packets between three nodes are dropped if the drawn number is below a half.
         let dropped = |faults: &[Fault]| -> Vec<(usize, usize)> {
             let pairs = (0..3).flat_map(|from| (0..3).map(move |to| (from, to))).filter(|(from, to)| from != to);
-            pairs.filter(|(from, to)| delay_of(faults, *from, *to, || 0.49).is_none()).collect()
+            pairs.filter(|(from, to)| packet_delay(faults, *from, *to, || 0.49).is_none()).collect()
         };
         assert_eq!(dropped(&[fault(None, Some(2), half)]), [(0, 2), (1, 2)]);
         assert_eq!(dropped(&[fault(Some(2), None, half)]), [(2, 0), (2, 1)]);
         assert_eq!(dropped(&[fault(Some(0), Some(1), half), fault(Some(1), Some(0), half)]), [(0, 1), (1, 0)]);
-        assert_eq!(delay_of(&[fault(None, Some(2), half)], 0, 2, || 0.5), Some(Duration::ZERO));
-        assert_eq!(delay_of(&[fault(None, Some(2), Effect::Loss(1.0))], 0, 2, random::unit), None);
+        assert_eq!(packet_delay(&[fault(None, Some(2), half)], 0, 2, || 0.5), Some(Duration::ZERO));
+        assert_eq!(packet_delay(&[fault(None, Some(2), Effect::Loss(1.0))], 0, 2, random::unit), None);
     }
 
     #[test]
@@ -202,9 +202,9 @@ mod tests {
         let of = |effect| Fault { from: None, to: Some(1), effect };
         let delay = Duration::from_millis(20);
         let faults = [of(Effect::Delay(delay)), of(Effect::Loss(0.1)), of(Effect::Delay(delay))];
-        assert_eq!(delay_of(&faults, 0, 1, || 0.9), Some(2 * delay));
-        assert_eq!(delay_of(&faults, 0, 1, || 0.09), None);
-        assert_eq!(delay_of(&faults, 1, 0, || 0.09), Some(Duration::ZERO));
+        assert_eq!(packet_delay(&faults, 0, 1, || 0.9), Some(2 * delay));
+        assert_eq!(packet_delay(&faults, 0, 1, || 0.09), None);
+        assert_eq!(packet_delay(&faults, 1, 0, || 0.09), Some(Duration::ZERO));
     }
 
     #[test]

@@ -4,19 +4,19 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::report::{Method, Peer, Report};
 use crate::sys::console::printable;
-use crate::sys::table::{self, Kind, kilobytes, known, percent, time};
+use crate::sys::table::{self, ColumnKind, kilobytes, known, percent, time};
 
-const HEADS: [(&str, Kind); 10] = [
-    ("NODE", Kind::Text),
-    ("ADDRESS", Kind::Text),
-    ("PEERS", Kind::Number),
-    ("SENT", Kind::Number),
-    ("LOST", Kind::Number),
-    ("LOSS", Kind::Number),
-    ("RTT P50", Kind::Number),
-    ("RTT P99", Kind::Number),
-    ("THREADS", Kind::Number),
-    ("RSS KB", Kind::Number),
+const HEADS: [(&str, ColumnKind); 10] = [
+    ("NODE", ColumnKind::Text),
+    ("ADDRESS", ColumnKind::Text),
+    ("PEERS", ColumnKind::Number),
+    ("SENT", ColumnKind::Number),
+    ("LOST", ColumnKind::Number),
+    ("LOSS", ColumnKind::Number),
+    ("RTT P50", ColumnKind::Number),
+    ("RTT P99", ColumnKind::Number),
+    ("THREADS", ColumnKind::Number),
+    ("RSS KB", ColumnKind::Number),
 ];
 
 /// What is shown of one agent.
@@ -34,13 +34,13 @@ impl AgentSummary {
     pub fn new(node: &str, address: Ipv4Addr, report: Option<&Report<'_>>, expected_peers: usize) -> Self {
         let peers = report.map_or(&[][..], |report| &report.peers);
         let peers: Vec<&Peer<'_>> = peers.iter().filter(|peer| peer.protocol.method() == Some(Method::Icmp)).collect();
-        let sum = |of: fn(&Peer<'_>) -> u64| peers.iter().map(|peer| of(peer)).sum::<u64>();
+        let sum = |count: fn(&Peer<'_>) -> u64| peers.iter().map(|peer| count(peer)).sum::<u64>();
         let decided = sum(|peer| peer.received + peer.lost);
         let mut medians: Vec<f64> = peers.iter().filter_map(|peer| peer.rtt_p50_seconds).collect();
         medians.sort_unstable_by(f64::total_cmp);
         let worst = peers.iter().filter_map(|peer| peer.rtt_p99_seconds).reduce(f64::max);
         let source = report.map(|report| &report.source);
-        let number = |of: fn(&Peer<'_>) -> u64| known(report, |_| sum(of).to_string());
+        let number = |count: fn(&Peer<'_>) -> u64| known(report, |_| sum(count).to_string());
         let cells = [
             node.to_owned(),
             address.to_string(),

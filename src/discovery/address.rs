@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv4Addr};
 ///
 /// # Errors
 /// Why it cannot be one host's address, as a clause.
-pub fn of_a_host(address: IpAddr) -> Result<IpAddr, &'static str> {
+pub fn valid_host_address(address: IpAddr) -> Result<IpAddr, &'static str> {
     let address = address.to_canonical();
     if address.is_unspecified() {
         return Err("the address is unspecified, which would ping the node itself");
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn only_addresses_of_one_host_are_probed_in_their_canonical_form() {
-        let probed = |text: &str| of_a_host(text.parse().unwrap()).map(|address| address.to_string());
+        let probed = |text: &str| valid_host_address(text.parse().unwrap()).map(|address| address.to_string());
         for (text, address) in [
             ("10.0.0.1", "10.0.0.1"),
             ("127.0.0.1", "127.0.0.1"),

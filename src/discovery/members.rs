@@ -42,7 +42,7 @@ pub(super) type ZoneNumber = u8;
 const PRESENT: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct MemberEntry {
     /// Offset of the name.
     begin: u32,
     /// In tenths of a second since the first list. 13 years fit.
@@ -52,14 +52,14 @@ struct Entry {
     zone: ZoneNumber,
 }
 
-const FREE: Entry = Entry { begin: 0, absent_since: PRESENT, length: 0, zone: 0 };
+const FREE: MemberEntry = MemberEntry { begin: 0, absent_since: PRESENT, length: 0, zone: 0 };
 
 const _: () = assert!(PEER_SLOTS_MAX < u16::MAX as usize && NAME_BYTES_MAX <= u8::MAX as usize);
 
 /// All members of the mesh.
 #[derive(Debug)]
 pub struct Members {
-    entries: List<Entry>,
+    entries: List<MemberEntry>,
     /// All names, one after the other. The space of removed names is reclaimed when it
     /// is more than half.
     names: List<u8>,
@@ -155,7 +155,7 @@ impl Members {
     }
 
     /// Removes all other members. Returns whether there were any.
-    fn retain(&mut self, keep: impl Fn(MemberId, &Entry) -> bool) -> bool {
+    fn retain(&mut self, keep: impl Fn(MemberId, &MemberEntry) -> bool) -> bool {
         let mut kept = 0;
         for at in 0..self.ring.len() {
             let id = MemberId(self.ring[at]);
@@ -242,7 +242,7 @@ impl Members {
         if (self.first_free == self.entries.len() && !self.entries.push(FREE)) || !self.names.extend(node.as_bytes()) {
             return None;
         }
-        self.entries[self.first_free] = Entry { begin, length, ..FREE };
+        self.entries[self.first_free] = MemberEntry { begin, length, ..FREE };
         // The ring has as many places as there are entries, so there is room.
         if !self.ring.push(number) {
             return None;

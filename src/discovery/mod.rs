@@ -30,10 +30,10 @@ pub use dns::DnsConfig;
 pub use hash::in_reports as name_in_reports;
 pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
 pub use members::{MemberId, Members};
-pub use ranks::{Listed, Ranked, Ranks};
+pub use ranks::{ListedMember, Ranked, Ranks};
 pub use roster::Roster;
 pub use selection::{Scheme, Selection, select};
-pub use source::{DiscoveryError, Source, run};
+pub use source::{DiscoveryError, DiscoverySource, run};
 pub use static_list::StaticConfig;
 pub use update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Questions, Readiness, Update, Updates};
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::discovery::holder::mark_displaced;
 use crate::discovery::members::{MemberId, Members};
-use crate::discovery::ranks::{Listed, RankedBy, Ranks};
+use crate::discovery::ranks::{ListedMember, RankedBy, Ranks};
 use crate::discovery::roster::Roster;
 use crate::discovery::selection::{Selection, select};
 use crate::discovery::update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Update, Updates};
@@ -48,7 +48,7 @@ pub async fn run<S: Future<Output = ()>>(
 }
 
 /// An entry of a list. Its name is in the members.
-struct Kept {
+struct KeptEntry {
     member: MemberId,
     address: IpAddr,
     readiness: Readiness,
@@ -71,7 +71,7 @@ struct Narrow {
     roster: Arc<Roster>,
     unsent_roster: Option<Arc<Roster>>,
     /// The last list, while any member is absent.
-    kept: Vec<Kept>,
+    kept: Vec<KeptEntry>,
     /// Members of the last list whose name is their address.
     nameless: Vec<MemberId>,
     /// How many entries of the last list were left out.
@@ -134,7 +134,7 @@ impl Narrow {
         gone.sort_unstable();
         self.members.remove(&gone);
         self.members.listed(listed.into_iter().chain(own), now);
-        self.warn_of(ids.iter().filter(|id| id.is_none()).count());
+        self.warn_left_out(ids.iter().filter(|id| id.is_none()).count());
         self.keep(&peers, &ids);
         let is_partial = self.select().is_partial();
         self.make_roster(&peers, is_partial);
@@ -176,10 +176,10 @@ impl Narrow {
         let staying = pods.clone().filter(|spec| spec.readiness != Readiness::Terminating);
         let listed = |spec: &'a PeerSpec| {
             let PeerSpec { node, address, http_port, zone, .. } = spec;
-            Listed { node, address: *address, http_port: *http_port, zone: zone.as_deref() }
+            ListedMember { node, address: *address, http_port: *http_port, zone: zone.as_deref() }
         };
         let Ourselves { node, addresses, .. } = &self.ourselves;
-        let ranks = Ranks::of(staying.map(listed), self.ranked_by, (node, addresses));
+        let ranks = Ranks::new(staying.map(listed), self.ranked_by, (node, addresses));
         let beyond = is_partial.then(|| pods.map(listed));
         if let Some(roster) = self.roster.next(ranks, beyond) {
             self.roster = Arc::clone(&roster);
@@ -193,7 +193,7 @@ impl Narrow {
             self.kept.reserve_exact(peers.len());
             self.kept.extend(peers.iter().zip(ids).filter_map(|(spec, id)| {
                 let PeerSpec { address, readiness, http_port, network, is_displaced, .. } = *spec;
-                Some(Kept { member: (*id)?, address, readiness, http_port, network, is_displaced })
+                Some(KeptEntry { member: (*id)?, address, readiness, http_port, network, is_displaced })
             }));
         }
     }
@@ -201,14 +201,14 @@ impl Narrow {
     /// Returns the selection of the present members, and sets its facts.
     fn select(&mut self) -> &Selection {
         let (version, own) = (self.members.version(), &self.ourselves);
-        let known = self.selection.take().filter(|(of, _)| *of == version);
+        let known = self.selection.take().filter(|(computed, _)| *computed == version);
         let made = || (version, select(&self.members, &own.node, own.zone.as_deref(), own.max_peers));
         let (_, selection) = self.selection.insert(known.unwrap_or_else(made));
         self.facts = Some(selection.facts());
         selection
     }
 
-    fn warn_of(&mut self, left_out: usize) {
+    fn warn_left_out(&mut self, left_out: usize) {
         if left_out > 0 && left_out != self.left_out {
             log::warn!("{left_out} entries of the list left out: the table of nodes is full");
         }

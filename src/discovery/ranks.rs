@@ -27,7 +27,7 @@ pub enum RankedBy {
 
 /// A member that discovery lists, with one of its addresses.
 #[derive(Clone, Copy, Debug)]
-pub struct Listed<'a> {
+pub struct ListedMember<'a> {
     /// The name of its node.
     pub node: &'a str,
     /// The address of its pod.
@@ -73,33 +73,35 @@ impl Ranks {
     ///
     /// By address, only the members of one family are ranked: IPv4, if there are any. A node of
     /// both families would have two ranks, and only its own claim says that it is one node.
-    pub fn of<'a>(
-        members: impl Iterator<Item = Listed<'a>> + Clone,
+    pub fn new<'a>(
+        members: impl Iterator<Item = ListedMember<'a>> + Clone,
         by: RankedBy,
         (own, own_addresses): (&str, &[IpAddr]),
     ) -> Self {
-        let is_own = |it: &Listed<'_>| own_addresses.contains(&it.address) || by == RankedBy::Name && it.node == own;
-        let has_v4 = members.clone().any(|it| it.address.is_ipv4());
-        let ranked = members.filter(|it| by == RankedBy::Name || it.address.is_ipv4() == has_v4);
+        let is_own = |member: &ListedMember<'_>| {
+            own_addresses.contains(&member.address) || by == RankedBy::Name && member.node == own
+        };
+        let has_v4 = members.clone().any(|member| member.address.is_ipv4());
+        let ranked = members.filter(|member| by == RankedBy::Name || member.address.is_ipv4() == has_v4);
         let mut others: Vec<Ranked> = Vec::with_capacity(RANKED_MAX);
         let mut own_rank = (by == RankedBy::Name).then(|| hash::rank(own));
-        for it in ranked {
+        for member in ranked {
             let rank = match by {
-                RankedBy::Name => hash::rank(it.node),
-                RankedBy::Address => hash::rank(&it.address.to_string()),
+                RankedBy::Name => hash::rank(member.node),
+                RankedBy::Address => hash::rank(&member.address.to_string()),
             };
-            if is_own(&it) {
+            if is_own(&member) {
                 own_rank = Some(rank);
                 continue;
             }
-            match others.binary_search_by(|other| (other.rank, &*other.node).cmp(&(rank, it.node))) {
+            match others.binary_search_by(|other| (other.rank, &*other.node).cmp(&(rank, member.node))) {
                 // The IPv4 address counts, and of one family the later one, which is newer.
-                Ok(at) if others[at].address.is_ipv4() && it.address.is_ipv6() => {}
-                Ok(at) => (others[at].address, others[at].http_port) = (it.address, it.http_port),
+                Ok(at) if others[at].address.is_ipv4() && member.address.is_ipv6() => {}
+                Ok(at) => (others[at].address, others[at].http_port) = (member.address, member.http_port),
                 Err(RANKED_MAX) => {}
                 Err(at) => {
                     others.truncate(RANKED_MAX - 1);
-                    let Listed { node, address, http_port, .. } = it;
+                    let ListedMember { node, address, http_port, .. } = member;
                     others.insert(at, Ranked { rank, node: node.into(), address, http_port });
                 }
             }
@@ -124,15 +126,15 @@ impl Ranks {
 mod tests {
     use super::*;
 
-    fn listed(node: &str, last: u8) -> Listed<'_> {
-        Listed { node, address: [10, 0, 0, last].into(), http_port: Some(9), zone: None }
+    fn listed(node: &str, last: u8) -> ListedMember<'_> {
+        ListedMember { node, address: [10, 0, 0, last].into(), http_port: Some(9), zone: None }
     }
 
     /// The names of the ranked members as an agent of that name finds them, itself included.
     fn seen_by(own: &str, names: &[String]) -> Vec<String> {
         let members = names.iter().map(|name| listed(name, 1));
-        let ranks = Ranks::of(members, RankedBy::Name, (own, &[]));
-        let mut all: Vec<String> = ranks.others.iter().map(|it| it.node.to_string()).collect();
+        let ranks = Ranks::new(members, RankedBy::Name, (own, &[]));
+        let mut all: Vec<String> = ranks.others.iter().map(|rank| rank.node.to_string()).collect();
         if let Some(better) = ranks.better() {
             all.insert(better.len(), own.to_owned());
         }
@@ -153,7 +155,7 @@ mod tests {
         }
         let judges = names.iter().filter(|own| {
             let members = names.iter().map(|name| listed(name, 1));
-            Ranks::of(members, RankedBy::Name, (own, &[])).better().is_some()
+            Ranks::new(members, RankedBy::Name, (own, &[])).better().is_some()
         });
         assert_eq!(judges.count(), RANKED_MAX);
     }
@@ -162,37 +164,41 @@ mod tests {
     fn our_own_node_is_found_by_its_name_and_by_its_address_and_need_not_be_listed() {
         let others = [listed("b", 2), listed("c", 3)];
         let own = [listed("a", 1)];
-        let without = Ranks::of(others.into_iter(), RankedBy::Name, ("a", &[]));
-        assert_eq!(Ranks::of(others.into_iter().chain(own), RankedBy::Name, ("a", &[])), without);
-        let by_address = Ranks::of(others.into_iter().chain(own), RankedBy::Name, ("x", &[own[0].address]));
+        let without = Ranks::new(others.into_iter(), RankedBy::Name, ("a", &[]));
+        assert_eq!(Ranks::new(others.into_iter().chain(own), RankedBy::Name, ("a", &[])), without);
+        let by_address = Ranks::new(others.into_iter().chain(own), RankedBy::Name, ("x", &[own[0].address]));
         assert_eq!(by_address, without);
         assert!(without.better().is_some_and(|better| better.len() <= 2) && without.others.len() == 2);
-        assert_eq!(Ranks::of(own.into_iter(), RankedBy::Name, ("a", &[])).better(), Some(&[][..]), "it is alone");
+        assert_eq!(
+            Ranks::new(own.into_iter(), RankedBy::Name, ("a", &[])).better(),
+            Some(&[][..]),
+            "the node is alone"
+        );
         assert_eq!(Ranks::default().better(), None, "nothing is known yet");
     }
 
     #[test]
     fn a_node_of_two_families_has_one_rank_and_its_newest_ipv4_address() {
-        let six = Listed { address: "fd00::2".parse().unwrap(), ..listed("b", 0) };
+        let six = ListedMember { address: "fd00::2".parse().unwrap(), ..listed("b", 0) };
         for members in [[six, listed("b", 2), listed("b", 3)], [listed("b", 2), listed("b", 3), six]] {
-            let ranks = Ranks::of(members.into_iter(), RankedBy::Name, ("a", &[]));
-            assert_eq!(ranks.others.iter().map(|it| it.address).collect::<Vec<_>>(), [listed("b", 3).address]);
+            let ranks = Ranks::new(members.into_iter(), RankedBy::Name, ("a", &[]));
+            assert_eq!(ranks.others.iter().map(|rank| rank.address).collect::<Vec<_>>(), [listed("b", 3).address]);
         }
     }
 
     #[test]
     fn by_address_claimed_names_do_not_count() {
         let own: IpAddr = [10, 0, 0, 1].into();
-        let of = |names: [&'static str; 3]| {
-            let six = Listed { address: "fd00::1".parse().unwrap(), ..listed("six", 0) };
+        let ranked = |names: [&'static str; 3]| {
+            let six = ListedMember { address: "fd00::1".parse().unwrap(), ..listed("six", 0) };
             let members = names.into_iter().zip(1..).map(|(node, last)| listed(node, last)).chain([six]);
-            let ranks = Ranks::of(members, RankedBy::Address, ("a", &[own]));
-            (ranks.others.iter().map(|it| it.address).collect::<Vec<_>>(), ranks.better)
+            let ranks = Ranks::new(members, RankedBy::Address, ("a", &[own]));
+            (ranks.others.iter().map(|rank| rank.address).collect::<Vec<_>>(), ranks.better)
         };
-        assert_eq!(of(["a", "b", "c"]), of(["b", "a", "a"]));
-        assert_eq!(of(["a", "b", "c"]).0.len(), 2, "of one family");
+        assert_eq!(ranked(["a", "b", "c"]), ranked(["b", "a", "a"]));
+        assert_eq!(ranked(["a", "b", "c"]).0.len(), 2, "of one family");
         // No other agent finds a node at an address that DNS does not give.
-        let unlisted = Ranks::of([listed("b", 2)].into_iter(), RankedBy::Address, ("a", &[own]));
+        let unlisted = Ranks::new([listed("b", 2)].into_iter(), RankedBy::Address, ("a", &[own]));
         assert_eq!(unlisted.better(), None);
     }
 }

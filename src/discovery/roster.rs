@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::discovery::hash;
-use crate::discovery::ranks::{Listed, Ranks};
+use crate::discovery::ranks::{ListedMember, Ranks};
 
 /// Zones that a roster names. Further ones are unknown to it.
 const ZONES_MAX: usize = u8::MAX as usize;
@@ -20,60 +20,61 @@ const ZONES_MAX: usize = u8::MAX as usize;
 /// Members by name, with at most one address of each family.
 #[derive(Debug, Default)]
 pub struct Roster {
-    v4: Box<[Entry<4>]>,
-    v6: Box<[Entry<16>]>,
-    named: Named,
+    v4: Box<[RosterEntry<4>]>,
+    v6: Box<[RosterEntry<16>]>,
+    named: NamedMembers,
     ranks: Ranks,
 }
 
 /// Byte arrays, so that alignment wastes nothing. Sorted by hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry<const N: usize> {
+struct RosterEntry<const N: usize> {
     name: [u8; 8],
     address: [u8; N],
 }
 
-const _: () = assert!(size_of::<Entry<4>>() == 12 && size_of::<Entry<16>>() == 24, "as the head of this file says");
+const _: () =
+    assert!(size_of::<RosterEntry<4>>() == 12 && size_of::<RosterEntry<16>>() == 24, "as the head of this file says");
 
 /// The names and zones of all members.
 #[derive(Debug, Default)]
-struct Named {
+struct NamedMembers {
     text: Box<str>,
-    members: Box<[Name]>,
+    members: Box<[NamePlace]>,
     zones: Box<[Box<str>]>,
 }
 
 /// Where a name is in the text, and the place of its zone plus 1; 0 is none.
 #[derive(Clone, Copy, Debug)]
-struct Name {
+struct NamePlace {
     begin: u32,
     length: u8,
     zone: u8,
 }
 
-const _: () = assert!(size_of::<Name>() == 8);
+const _: () = assert!(size_of::<NamePlace>() == 8);
 
 impl Roster {
     /// Makes a roster of members. If a name has two addresses of one family, it keeps one of them.
     /// With `keeps_names`, it has the names as well.
-    pub fn new<'a>(members: impl Iterator<Item = Listed<'a>>, keeps_names: bool) -> Self {
+    pub fn new<'a>(members: impl Iterator<Item = ListedMember<'a>>, keeps_names: bool) -> Self {
         let (mut v4, mut v6, mut named) = (Vec::new(), Vec::new(), Vec::new());
-        for it in members {
-            let name = hash::in_reports(it.node).to_be_bytes();
-            match it.address {
-                IpAddr::V4(address) => v4.push(Entry { name, address: address.octets() }),
-                IpAddr::V6(address) => v6.push(Entry { name, address: address.octets() }),
+        for member in members {
+            let name = hash::in_reports(member.node).to_be_bytes();
+            match member.address {
+                IpAddr::V4(address) => v4.push(RosterEntry { name, address: address.octets() }),
+                IpAddr::V6(address) => v6.push(RosterEntry { name, address: address.octets() }),
             }
             if keeps_names {
-                named.push((it.node, it.zone));
+                named.push((member.node, member.zone));
             }
         }
-        Self { v4: sorted(v4), v6: sorted(v6), named: Named::of(named), ranks: Ranks::default() }
+        Self { v4: sorted(v4), v6: sorted(v6), named: NamedMembers::new(named), ranks: Ranks::default() }
     }
 
     /// Returns the roster that replaces this one, with `ranks` and the members `beyond` the agent's
     /// own list. None if nothing changes. `beyond` are all members, or none if that list has all.
-    pub fn next<'a>(&self, ranks: Ranks, beyond: Option<impl Iterator<Item = Listed<'a>>>) -> Option<Arc<Self>> {
+    pub fn next<'a>(&self, ranks: Ranks, beyond: Option<impl Iterator<Item = ListedMember<'a>>>) -> Option<Arc<Self>> {
         if beyond.is_none() && self.bytes() == 0 && self.ranks == ranks {
             return None;
         }
@@ -108,23 +109,23 @@ impl Roster {
 
     /// Returns the name and the zone of one of the members that it names.
     pub fn name(&self, place: usize) -> Option<(&str, Option<&str>)> {
-        let Named { text, members, zones } = &self.named;
-        let Name { begin, length, zone } = members.get(place)?;
+        let NamedMembers { text, members, zones } = &self.named;
+        let NamePlace { begin, length, zone } = members.get(place)?;
         let name = text.get(*begin as usize..*begin as usize + usize::from(*length))?;
         Some((name, usize::from(*zone).checked_sub(1).and_then(|zone| zones.get(zone)).map(|zone| &**zone)))
     }
 
     /// Returns the bytes that the members take.
     pub fn bytes(&self) -> usize {
-        let Named { text, members, zones } = &self.named;
+        let NamedMembers { text, members, zones } = &self.named;
         let named = text.len() + size_of_val(&**members) + zones.iter().map(|zone| zone.len()).sum::<usize>();
         size_of_val(&*self.v4) + size_of_val(&*self.v6) + named
     }
 }
 
-impl Named {
+impl NamedMembers {
     /// Makes the table of these names and zones: each name once, in ascending order.
-    fn of(mut all: Vec<(&str, Option<&str>)>) -> Self {
+    fn new(mut all: Vec<(&str, Option<&str>)>) -> Self {
         all.sort_unstable();
         // Of two entries of a node, the one with a zone counts, which is the later one.
         all.dedup_by(|next, held| {
@@ -143,20 +144,20 @@ impl Named {
             let zone = place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or_default();
             let begin = u32::try_from(text.len()).ok()?;
             text.push_str(name);
-            Some(Name { begin, length: u8::try_from(name.len()).ok()?, zone })
+            Some(NamePlace { begin, length: u8::try_from(name.len()).ok()?, zone })
         });
         let members = members.collect();
         Self { text: text.into(), members, zones: zones.into_iter().map(Box::from).collect() }
     }
 }
 
-fn sorted<const N: usize>(mut entries: Vec<Entry<N>>) -> Box<[Entry<N>]> {
+fn sorted<const N: usize>(mut entries: Vec<RosterEntry<N>>) -> Box<[RosterEntry<N>]> {
     entries.sort_unstable();
     entries.dedup_by_key(|entry| entry.name);
     entries.into()
 }
 
-fn find<const N: usize>(entries: &[Entry<N>], name: [u8; 8]) -> Option<[u8; N]> {
+fn find<const N: usize>(entries: &[RosterEntry<N>], name: [u8; 8]) -> Option<[u8; N]> {
     entries.binary_search_by_key(&name, |entry| entry.name).ok().map(|at| entries[at].address)
 }
 
@@ -164,8 +165,8 @@ fn find<const N: usize>(entries: &[Entry<N>], name: [u8; 8]) -> Option<[u8; N]> 
 mod tests {
     use super::*;
 
-    fn listed(node: &str, address: IpAddr) -> Listed<'_> {
-        Listed { node, address, http_port: None, zone: None }
+    fn listed(node: &str, address: IpAddr) -> ListedMember<'_> {
+        ListedMember { node, address, http_port: None, zone: None }
     }
 
     #[test]
@@ -191,15 +192,15 @@ mod tests {
 
     #[test]
     fn members_that_may_judge_have_each_name_once_with_its_zone() {
-        let in_zone = |node, last, zone| Listed { zone, ..listed(node, [10, 0, 0, last].into()) };
-        let both = Listed { address: "fd00::1".parse().unwrap(), ..in_zone("a", 1, None) };
+        let in_zone = |node, last, zone| ListedMember { zone, ..listed(node, [10, 0, 0, last].into()) };
+        let both = ListedMember { address: "fd00::1".parse().unwrap(), ..in_zone("a", 1, None) };
         let all = [in_zone("b", 2, Some("y")), in_zone("a", 1, Some("z")), both, in_zone("c", 3, Some("y"))];
         let roster = Roster::new(all.into_iter(), true);
         let named: Vec<_> = (0..roster.named()).filter_map(|place| roster.name(place)).collect();
         assert_eq!(named, [("a", Some("z")), ("b", Some("y")), ("c", Some("y"))]);
         assert_eq!(roster.name(3), None);
         let zones: Vec<String> = (0..300).map(|zone| format!("zone-{zone}")).collect();
-        let many = zones.iter().map(|zone| Listed { zone: Some(zone), ..listed(zone, [10, 0, 0, 1].into()) });
+        let many = zones.iter().map(|zone| ListedMember { zone: Some(zone), ..listed(zone, [10, 0, 0, 1].into()) });
         let roster = Roster::new(many, true);
         let known = (0..roster.named()).filter_map(|place| roster.name(place)?.1).count();
         assert_eq!((roster.named(), known), (300, ZONES_MAX));
@@ -211,7 +212,7 @@ mod tests {
         let names: Vec<String> = (0..100).map(|n| format!("node-{n}")).collect();
         let all = || names.iter().map(|node| listed(node, [10, 0, 0, 1].into()));
         let count = |own: &str| {
-            let ranks = Ranks::of(all(), RankedBy::Name, (own, &[]));
+            let ranks = Ranks::new(all(), RankedBy::Name, (own, &[]));
             Roster::default().next(ranks, Some(all())).expect("a roster").named()
         };
         let counts: Vec<usize> = names.iter().map(|own| count(own)).collect();

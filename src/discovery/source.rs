@@ -15,7 +15,7 @@ const CLUSTER_DOMAIN: &str = "cluster.local";
 
 /// The origin of the peer list.
 #[derive(Clone, Debug)]
-pub enum Source {
+pub enum DiscoverySource {
     /// Peers that the operator listed.
     Static(StaticConfig),
     /// The records of a headless Service.
@@ -38,7 +38,7 @@ pub enum DiscoveryError {
     Kubernetes(#[from] kubernetes::ConfigError),
 }
 
-impl Source {
+impl DiscoverySource {
     /// Returns whether it answers [`Questions`]: it learns of changes late, and can look them up.
     pub const fn answers(&self) -> bool {
         matches!(self, Self::Kubernetes(_))
@@ -83,7 +83,7 @@ impl Source {
 
 /// Runs the source on the caller's current-thread runtime, which needs I/O and time. Returns only
 /// when the receiver is gone. Failures are logged and retried, and are never an [`Update`].
-pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
+pub async fn run(source: DiscoverySource, ourselves: Ourselves, questions: Questions, updates: Updates) {
     if !ourselves.node_network {
         return follow(source, ourselves, questions, updates).await;
     }
@@ -103,20 +103,20 @@ pub async fn run(source: Source, ourselves: Ourselves, questions: Questions, upd
 }
 
 /// Runs the source for the addresses that it knows itself.
-async fn follow(source: Source, ourselves: Ourselves, questions: Questions, updates: Updates) {
+async fn follow(source: DiscoverySource, ourselves: Ourselves, questions: Questions, updates: Updates) {
     match source {
-        Source::Static(config) => {
+        DiscoverySource::Static(config) => {
             drop(questions);
             let each_second = Arc::clone(&ourselves.each_second);
             let lists = |lists| static_list::run(config, &each_second, lists);
             narrow::run(lists, RankedBy::Name, ourselves, updates).await;
         }
-        Source::Dns(config) => {
+        DiscoverySource::Dns(config) => {
             drop(questions);
             narrow::run(|lists| dns::run(config, lists), RankedBy::Address, ourselves, updates).await;
         }
         // Boxed: otherwise each source would pay for the largest state machine.
-        Source::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
+        DiscoverySource::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_service_is_called_by_its_name_and_as_resolv_conf_completes_it() {
         let search = ["ns.svc.corp.local".to_owned(), "svc.corp.local".to_owned()];
-        let names = |name: &str| Source::Dns(DnsConfig::new(name.to_owned(), 9_877)).service_names(&search);
+        let names = |name: &str| DiscoverySource::Dns(DnsConfig::new(name.to_owned(), 9_877)).service_names(&search);
         let expected = [
             "canary.ns.svc",
             "canary.ns.svc.ns.svc.corp.local",
@@ -138,18 +138,18 @@ mod tests {
         assert_eq!(names("canary.example."), ["canary.example."], "it is complete");
 
         let config = KubernetesConfig {
-            server: kubernetes::Server { host: "10.0.0.1".into(), port: 443 },
+            server: kubernetes::ApiServer { host: "10.0.0.1".into(), port: 443 },
             account: "/".into(),
             namespace: "ns".into(),
             service: "canary".into(),
             timing: kubernetes::Timing::default(),
         };
-        let names = Source::Kubernetes(Box::new(config)).service_names(&["svc.corp.local".to_owned()]);
+        let names = DiscoverySource::Kubernetes(Box::new(config)).service_names(&["svc.corp.local".to_owned()]);
         for expected in
             ["canary", "canary.ns", "canary.ns.svc", "canary.ns.svc.cluster.local", "canary.ns.svc.corp.local"]
         {
             assert!(names.iter().any(|name| name == expected), "{expected}: {names:?}");
         }
-        assert!(Source::Static(StaticConfig::default()).service_names(&search).is_empty());
+        assert!(DiscoverySource::Static(StaticConfig::default()).service_names(&search).is_empty());
     }
 }

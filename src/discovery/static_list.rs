@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::sync::Notify;
 
-use crate::discovery::address::of_a_host;
+use crate::discovery::address::valid_host_address;
 use crate::discovery::report::Reporter;
 use crate::discovery::update::{PeerList, PeerSpec, Update, Updates};
 use crate::limits;
@@ -24,7 +24,7 @@ pub enum PeerError {
     #[error("{place}: bad peer '{text}': {reason}; accepted: NAME=ADDRESS[@ZONE], such as a=10.0.0.7@z1 or b=fd00::1")]
     Entry {
         /// The flag, or the file and line.
-        place: Place,
+        place: EntryOrigin,
         /// The entry as written.
         text: String,
         /// What is wrong with it.
@@ -34,7 +34,7 @@ pub enum PeerError {
     #[error("{place}: duplicate peer '{name}': accepted: one IPv4 and one IPv6 address per name")]
     Duplicate {
         /// The place of the second entry.
-        place: Place,
+        place: EntryOrigin,
         /// The name that occurs twice.
         name: String,
     },
@@ -50,7 +50,7 @@ pub enum PeerError {
     #[error("{place}: more than {} peers", limits::PEER_SLOTS_MAX)]
     TooMany {
         /// The first entry that is too many.
-        place: Place,
+        place: EntryOrigin,
     },
 }
 
@@ -65,14 +65,14 @@ impl PeerError {
 
 /// Where an entry was given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum EntryOrigin {
     /// One of the `--peer` flags.
     Flag,
     /// A line of the peers file, counted from 1.
     Line(PathBuf, usize),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for EntryOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Flag => write!(f, "--peer"),
@@ -93,7 +93,7 @@ pub fn parse_peer(text: &str) -> Result<PeerSpec, String> {
     if address.is_empty() {
         return Err("the address is empty".into());
     }
-    let address = of_a_host(address.parse().map_err(|_| "the address is neither IPv4 nor IPv6")?)?;
+    let address = valid_host_address(address.parse().map_err(|_| "the address is neither IPv4 nor IPv6")?)?;
     Ok(PeerSpec { zone: zone.map(str::to_owned), ..PeerSpec::pod(node, address) })
 }
 
@@ -132,7 +132,7 @@ impl StaticConfig {
         let text;
         let mut list = Collector::default();
         for text in &self.peers {
-            list.add(text.trim(), || Place::Flag)?;
+            list.add(text.trim(), || EntryOrigin::Flag)?;
         }
         if let Some(path) = &self.file {
             text = read(path).map_err(|source| PeerError::File { path: path.clone(), source })?;
@@ -162,13 +162,13 @@ impl<'a> Collector<'a> {
         for (index, line) in text.lines().enumerate() {
             let entry = line.split('#').next().unwrap_or_default().trim();
             if !entry.is_empty() {
-                self.add(entry, || Place::Line(path.to_owned(), index + 1))?;
+                self.add(entry, || EntryOrigin::Line(path.to_owned(), index + 1))?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, text: &'a str, place: impl FnOnce() -> Place) -> Result<(), PeerError> {
+    fn add(&mut self, text: &'a str, place: impl FnOnce() -> EntryOrigin) -> Result<(), PeerError> {
         let spec = match parse_peer(text) {
             Ok(spec) => spec,
             Err(reason) => return Err(PeerError::Entry { place: place(), text: text.to_owned(), reason }),
@@ -240,7 +240,7 @@ pub async fn run(config: StaticConfig, notified: &Notify, updates: Updates) {
     loop {
         // Taken before the content is read. An edit in between then shows up as a change at the
         // next check.
-        let version = config.file.as_deref().map(Version::of).unwrap_or_default();
+        let version = config.file.as_deref().map(Version::read).unwrap_or_default();
         let update = check.update(version, || config.load());
         if updates.is_closed() {
             return;

@@ -23,12 +23,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::discovery::identity::{Answer, Question, Requests};
+use crate::discovery::identity::{IdentityAnswer, IdentityQuestion, IdentityRequests};
 use crate::discovery::random;
 use crate::discovery::timer::until;
 use crate::discovery::update::{Ourselves, Questions, Update, Updates};
-use addresses::{Addresses, Outcome};
-use doubts::Doubts;
+use addresses::{AnswerOutcome, NodeAddresses};
+use doubts::NodeDoubts;
 
 /// The four channel ends of the adapter, and its timing.
 pub struct Ends {
@@ -48,9 +48,9 @@ pub struct Ends {
 /// Passes updates and questions on until either side is closed.
 pub async fn run(ourselves: &Ourselves, ends: Ends) {
     let mut underlay = Underlay {
-        addresses: Addresses::new(ourselves),
-        doubts: Doubts::default(),
-        requests: Requests::new("node addresses", ends.identity_time),
+        addresses: NodeAddresses::new(ourselves),
+        doubts: NodeDoubts::default(),
+        requests: IdentityRequests::new("node addresses", ends.identity_time),
         ends,
         publish_at: None,
         warned: false,
@@ -74,9 +74,9 @@ pub async fn run(ourselves: &Ourselves, ends: Ends) {
 }
 
 struct Underlay {
-    addresses: Addresses,
-    doubts: Doubts,
-    requests: Requests,
+    addresses: NodeAddresses,
+    doubts: NodeDoubts,
+    requests: IdentityRequests,
     ends: Ends,
     /// When to send new addresses. None if there are none.
     publish_at: Option<Instant>,
@@ -127,22 +127,22 @@ impl Underlay {
         }
     }
 
-    fn answered(&mut self, question: &Question, answer: Option<&Answer>) {
-        let Question { node, server } = question;
+    fn answered(&mut self, question: &IdentityQuestion, answer: Option<&IdentityAnswer>) {
+        let IdentityQuestion { node, server } = question;
         let now = Instant::now();
         match self.addresses.answered(question, answer, now, random::unit()) {
-            Outcome::Unchanged => {}
+            AnswerOutcome::Unchanged => {}
             // Other answers follow soon. One list serves all of them, but it does not wait for
             // ever.
-            Outcome::NewAddresses => _ = self.publish_at.get_or_insert(now + self.ends.identity_time),
-            Outcome::NoneUsable => {
+            AnswerOutcome::NewAddresses => _ = self.publish_at.get_or_insert(now + self.ends.identity_time),
+            AnswerOutcome::NoneUsable => {
                 if !std::mem::replace(&mut self.warned, true) {
                     log::warn!(
                         "node addresses: {node} reports none that can be probed; is --node-addresses set there?"
                     );
                 }
             }
-            Outcome::OtherNode => {
+            AnswerOutcome::OtherNode => {
                 let other = answer.map_or("", |answer| &answer.identity.node);
                 log::debug!("node addresses: {node} is listed at {server}, where {other} answers");
             }

@@ -11,7 +11,7 @@ use super::lines::MeshLines;
 use super::output::{Examination, Unanswered};
 use super::reading::Reading;
 use crate::config::{AgentUrl, Agents, Host};
-use crate::fleet::ask::{self, Answer, AskError, Targets, foreign, within};
+use crate::fleet::ask::{self, AgentAnswer, AskError, Targets, foreign, within};
 use crate::http::client::GetError;
 use crate::http::path::encoded;
 use crate::limits::{MESH_DOCUMENT_BYTES_MAX, MESH_REPORTS_MAX, NAMED_REPORTS_MAX, REPORT_BYTES_MAX};
@@ -100,7 +100,7 @@ async fn mesh(agent: &AgentUrl, document: usize, reading: &mut Reading) -> Resul
 /// Reads the reports that an agent passes on at this path. Repeats the request while it is busy.
 async fn passed_on(agent: &AgentUrl, document: usize, path: &str, reading: &mut Reading) -> Result<(), AskError> {
     let answer = loop {
-        match Answer::of(agent, path).await {
+        match AgentAnswer::request(agent, path).await {
             Err(AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE))) => {
                 tokio::time::sleep(BUSY_PAUSE).await;
             }

@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn numbers_at_the_ends_of_their_ranges_are_judged() {
-        let terminal = Terminal::of_stdout(Colours::Never);
+        let terminal = Terminal::stdout(Colours::Never);
         for seed in 0..400 {
             let mut extremes = Extremes(seed);
             // In some meshes, the last report is missing.

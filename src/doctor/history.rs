@@ -13,7 +13,7 @@ use super::judges::{BYTES_MAX, Judge, VERDICTS_MAX};
 use super::output::{Unanswered, count, finding, joined, stamp, tint};
 use super::{DoctorError, Outcome};
 use crate::config::{AgentUrl, Agents};
-use crate::fleet::ask::{self, AGENT_TIME, Answer, AskError, foreign, within};
+use crate::fleet::ask::{self, AGENT_TIME, AgentAnswer, AskError, foreign, within};
 use crate::fleet::{FleetError, system};
 use crate::http::client::GetError;
 use crate::mesh::JUDGES;
@@ -76,7 +76,7 @@ async fn first(agents: &[AgentUrl], unanswered: &mut Vec<Unanswered>) -> Option<
 }
 
 async fn of_agent(agent: &AgentUrl) -> Result<History, AskError> {
-    let text = Answer::of(agent, PATH).await?.whole(BYTES_MAX).await?;
+    let text = AgentAnswer::request(agent, PATH).await?.whole(BYTES_MAX).await?;
     serde_json::from_slice(&text).map_err(foreign(PATH))
 }
 

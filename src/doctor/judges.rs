@@ -21,7 +21,7 @@ use super::output::{Unanswered, count, joined};
 use super::reading::Reading;
 use super::traces::OfVerdict;
 use crate::config::{AgentUrl, Agents};
-use crate::fleet::ask::{self, Answer, AskError, Targets, foreign};
+use crate::fleet::ask::{self, AgentAnswer, AskError, Targets, foreign};
 use crate::http::client::GetError;
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
 use crate::mesh::JUDGES;
@@ -153,7 +153,7 @@ pub async fn agreed(agents: &[AgentUrl]) -> Option<Agreed> {
 }
 
 async fn of_agent(agent: &AgentUrl) -> Result<Document, AskError> {
-    let text = Answer::of(agent, PATH).await?.whole(BYTES_MAX).await?;
+    let text = AgentAnswer::request(agent, PATH).await?.whole(BYTES_MAX).await?;
     serde_json::from_slice(&text).map_err(foreign(PATH))
 }
 

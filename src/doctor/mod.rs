@@ -83,7 +83,7 @@ pub fn run(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
     on_event_loop(async {
         let verdicts = match &settings.shows {
             Shows::Past(agents) => {
-                return history::run(agents, settings.json, Terminal::of_stdout(settings.colours)).await;
+                return history::run(agents, settings.json, Terminal::stdout(settings.colours)).await;
             }
             Shows::Now(verdicts) => verdicts,
         };
@@ -113,7 +113,7 @@ async fn once(
     for unread in &examination.unread {
         console::print_error(format_args!("--rows: {unread}"));
     }
-    let text = if settings.json { examination.json() } else { examination.text(Terminal::of_stdout(settings.colours)) };
+    let text = if settings.json { examination.json() } else { examination.text(Terminal::stdout(settings.colours)) };
     console::print(text).map_err(system("write to standard output"))?;
     Ok(examination.outcome())
 }

@@ -20,7 +20,7 @@ use crate::fleet::{FleetError, system};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::{Verdict, wording};
 use crate::sys::clock;
-use crate::sys::console::{self, Reader, json_line, printable};
+use crate::sys::console::{self, OutputReader, json_line, printable};
 use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::{Terminal, Tint};
 
@@ -52,7 +52,7 @@ pub async fn run(
         };
         outcome = result.as_ref().map_or(Outcome::Unknown, Examination::outcome);
         let changes = watched.take(result, clock::realtime().as_secs());
-        let terminal = Terminal::of_stdout(settings.colours);
+        let terminal = Terminal::stdout(settings.colours);
         let text = changes.map(|changes| if settings.json { changes.json() } else { changes.text(terminal) });
         let is_read = tokio::select! {
             is_read = show(text, next) => is_read?,
@@ -72,7 +72,7 @@ async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
         return Ok(false);
     }
     loop {
-        if console::reader() == Reader::Gone {
+        if console::reader() == OutputReader::Gone {
             return Ok(false);
         }
         let now = Instant::now();

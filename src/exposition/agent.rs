@@ -4,8 +4,8 @@
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, Registry};
 
-use super::head::Head;
-use super::memory::{self, Memory};
+use super::head::FamilyWriter;
+use super::memory::{self, MemoryMetrics};
 use super::process::{ProcessReading, cpus, start_time};
 use super::series::{SeriesSettings, Shown, ZONE_COUNTERS, histogram_series};
 use super::throttle::{Throttle, Throttled};
@@ -40,12 +40,12 @@ pub struct AgentMetrics {
     throttle: Option<Throttle>,
     http: Arc<ServerStats>,
     series: SeriesSettings,
-    memory: Memory,
+    memory: MemoryMetrics,
     encoded: Mutex<Encoded>,
 }
 
 /// The sources of a metric's value at a scrape.
-struct Sources<'a> {
+struct ScrapeSources<'a> {
     agent: &'a AgentMetrics,
     now: Nanos,
     view: &'a View,
@@ -53,66 +53,68 @@ struct Sources<'a> {
 }
 
 /// A function that returns a metric's value. Without one, the scrape leaves the metric out.
-type Value = fn(&Sources<'_>) -> Option<f64>;
+type MetricValue = fn(&ScrapeSources<'_>) -> Option<f64>;
 
 /// Name, help text and value of a metric.
-type Metric = (&'static str, &'static str, Value);
+type Metric = (&'static str, &'static str, MetricValue);
 
 #[rustfmt::skip]
 const COUNTERS: [Metric; 8] = [
     ("kube_canary_probes_skipped_total", "Probes left out because the agent was stopped for longer than an interval.",
-        |it| count(it.view.statistics.skipped())),
+        |scrape| count(scrape.view.statistics.skipped())),
     ("kube_canary_replies_unrelated_total", "Echo replies that answer no probe of this agent.",
-        |it| count(it.view.statistics.unrelated())),
+        |scrape| count(scrape.view.statistics.unrelated())),
     ("kube_canary_receive_queue_drops_total",
         "Packets that the kernel dropped because the agent's receive queue was full.",
-        |it| count(it.view.statistics.receive_queue_drops()?)),
+        |scrape| count(scrape.view.statistics.receive_queue_drops()?)),
     ("kube_canary_echo_requests_received_total",
         "ICMP and ICMPv6 echo requests received by the agent's network namespace.",
-        |it| count(it.readings.echo?.requests_received)),
+        |scrape| count(scrape.readings.echo?.requests_received)),
     ("kube_canary_echo_replies_sent_total", "ICMP and ICMPv6 echo replies sent by the agent's network namespace.",
-        |it| count(it.readings.echo?.replies_sent)),
-    ("kube_canary_http_requests_total", "HTTP requests answered.", |it| count(it.agent.http.requests_served())),
+        |scrape| count(scrape.readings.echo?.replies_sent)),
+    ("kube_canary_http_requests_total", "HTTP requests answered.", |scrape| count(scrape.agent.http.requests_served())),
     ("kube_canary_http_requests_refused_total", "HTTP requests refused with 503 because no permit was free.",
-        |it| count(it.agent.http.requests_refused())),
-    ("process_cpu_seconds_total", "User and system CPU time.", |it| Some(it.readings.process.cpu.as_secs_f64())),
+        |scrape| count(scrape.agent.http.requests_refused())),
+    ("process_cpu_seconds_total", "User and system CPU time.",
+        |scrape| Some(scrape.readings.process.cpu.as_secs_f64())),
 ];
 
 /// The counter that only some kernels keep.
 const RUN_DELAY: Metric = (
     "kube_canary_probe_thread_run_delay_seconds_total",
     "Time that the probe thread was runnable but waited for a CPU.",
-    |it| it.readings.run_delay.map(Nanos::as_secs_f64),
+    |scrape| scrape.readings.run_delay.map(Nanos::as_secs_f64),
 );
 
 /// The counters of a CPU controller.
 #[rustfmt::skip]
 const THROTTLING: [Metric; 2] = [
     ("kube_canary_cgroup_throttled_periods_total", "Periods in which the agent's cgroup used up its CPU quota.",
-        |it| count(it.readings.throttled?.periods)),
+        |scrape| count(scrape.readings.throttled?.periods)),
     ("kube_canary_cgroup_throttled_seconds_total",
         "Time for which the agent's cgroup was throttled, added up over CPUs.",
-        |it| Some(it.readings.throttled?.time.as_secs_f64())),
+        |scrape| Some(scrape.readings.throttled?.time.as_secs_f64())),
 ];
 
 #[rustfmt::skip]
 const GAUGES: [Metric; 9] = [
-    ("kube_canary_cpus", "CPUs of the machine that are online.", |it| count(it.agent.cpus? as u64)),
-    ("kube_canary_http_workers", "HTTP worker threads.", |it| count(it.agent.http_workers as u64)),
+    ("kube_canary_cpus", "CPUs of the machine that are online.", |scrape| count(scrape.agent.cpus? as u64)),
+    ("kube_canary_http_workers", "HTTP worker threads.", |scrape| count(scrape.agent.http_workers as u64)),
     // Without a list, the age is +Inf: that exceeds the threshold of any alert.
     ("kube_canary_peer_list_age_seconds", "Time since discovery last gave or confirmed the peer list.",
-        |it| Some(it.view.health.list_age(it.now).map_or(f64::INFINITY, Nanos::as_secs_f64))),
+        |scrape| Some(scrape.view.health.list_age(scrape.now).map_or(f64::INFINITY, Nanos::as_secs_f64))),
     ("process_resident_memory_bytes", "Resident memory, from smaps_rollup.",
-        |it| it.readings.resident_bytes.and_then(count)),
-    ("process_open_fds", "Open file descriptors.", |it| it.readings.process.open_descriptors.and_then(count)),
+        |scrape| scrape.readings.resident_bytes.and_then(count)),
+    ("process_open_fds", "Open file descriptors.", |scrape| scrape.readings.process.open_descriptors.and_then(count)),
     ("process_max_fds", "Limit on open file descriptors.", |_| count(descriptors::limit())),
-    ("process_virtual_memory_bytes", "Virtual memory size.", |it| it.readings.process.virtual_bytes.and_then(count)),
+    ("process_virtual_memory_bytes", "Virtual memory size.",
+        |scrape| scrape.readings.process.virtual_bytes.and_then(count)),
     ("process_start_time_seconds", "Start of the process, in seconds since the epoch.",
-        |it| Some(it.agent.start.as_secs_f64())),
-    ("process_threads", "Threads of the process.", |it| it.readings.process.threads.and_then(count)),
+        |scrape| Some(scrape.agent.start.as_secs_f64())),
+    ("process_threads", "Threads of the process.", |scrape| scrape.readings.process.threads.and_then(count)),
 ];
 
-#[expect(clippy::unnecessary_wraps, reason = "the result of a `Value`")]
+#[expect(clippy::unnecessary_wraps, reason = "the result of a `MetricValue`")]
 fn count(number: u64) -> Option<f64> {
     Some(number as f64)
 }
@@ -168,7 +170,7 @@ const OLDER_COUNTERS: [&str; 4] = [
 
 /// What is fixed when the agent starts.
 #[derive(Debug)]
-pub struct Build<'a> {
+pub struct AgentMetricsConfig<'a> {
     /// The allocator that runs.
     pub allocator: &'a AllocatorInfo,
     /// The allocator's figures.
@@ -190,7 +192,7 @@ impl AgentMetrics {
     /// # Errors
     /// Fails only if two metrics share a name. That is a programming error, which
     /// the first test shows.
-    pub fn new(build: &Build<'_>, http: Arc<ServerStats>) -> Result<Self, prometheus::Error> {
+    pub fn new(build: &AgentMetricsConfig<'_>, http: Arc<ServerStats>) -> Result<Self, prometheus::Error> {
         let (registry, throttle) = (Registry::new(), Throttle::find());
         let run_delay = probe_thread_run_delay().map(|_| RUN_DELAY);
         let counters = COUNTERS.into_iter().chain(run_delay);
@@ -212,7 +214,7 @@ impl AgentMetrics {
             throttle,
             http,
             series: build.series,
-            memory: Memory::default(),
+            memory: MemoryMetrics::default(),
             encoded: Mutex::default(),
         })
     }
@@ -253,7 +255,7 @@ impl AgentMetrics {
         // No other scrape holds this buffer, or it has just been created, so this does not copy.
         let bytes = Arc::make_mut(&mut encoded.bytes);
         bytes.clear();
-        let mut head = Head::new(format, view.statistics.created(), bytes);
+        let mut head = FamilyWriter::new(format, view.statistics.created(), bytes);
         for family in self.registry.gather().iter().filter(|family| !unknown.contains(&family.name())) {
             head.collected(family, |name| OLDER_COUNTERS.contains(&name));
         }
@@ -282,11 +284,11 @@ impl AgentMetrics {
         let statistics = &view.statistics;
         let of_histogram = |scale: &Scale| histogram_series(scale.bounds().as_slice().len());
         let lags = 2 * of_histogram(statistics.send_lag().scale());
-        let of_zones = |method| {
+        let zone_series = |method| {
             let times = if method == Method::Icmp { of_histogram(statistics.zone_scale()) } else { 0 };
             statistics.of(method).zone_pairs() * (ZONE_COUNTERS + times)
         };
-        let zones: usize = Method::ALL.into_iter().map(of_zones).sum();
+        let zones: usize = Method::ALL.into_iter().map(zone_series).sum();
         let bounds = statistics.scale().bounds().as_slice().len();
         let others = written + own::MESH_SERIES + memory::SERIES + lags + zones;
         self.series.shown(others, statistics.methods(), bounds, directory)
@@ -317,7 +319,7 @@ impl AgentMetrics {
     /// that have no value at present: what they hold is of an earlier time, or the 0 that they
     /// begin with. The caller must hold the lock of [`AgentMetrics::encode`].
     fn update(&self, now: Nanos, view: &View, readings: &Readings) -> Vec<&'static str> {
-        let sources = Sources { agent: self, now, view, readings };
+        let sources = ScrapeSources { agent: self, now, view, readings };
         let mut unknown = Vec::new();
         for (counter, (name, _, value)) in &self.counters {
             match value(&sources) {
@@ -345,7 +347,7 @@ mod tests {
 
     use super::*;
     use crate::allocator;
-    use crate::exposition::{About, App, Health, Strangers, Traces, Walks};
+    use crate::exposition::{About, App, Health, HeardStrangers, PeerTraces, Walks};
     use crate::http::{Reply, Routes, Server};
     use crate::statistics::Statistics;
     use crate::sys::clock::monotonic;
@@ -378,7 +380,8 @@ mod tests {
 
     fn app() -> App {
         let (allocator, stats) = allocator::info_and_stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
+        let build =
+            AgentMetricsConfig { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
         let agent = AgentMetrics::new(&build, Arc::new(ServerStats::default())).unwrap();
         let view = View {
             node: "self".into(),
@@ -386,9 +389,9 @@ mod tests {
             statistics: Statistics::new(Scale::default(), Nanos::from_millis(1_000)),
             health: Health::default(),
             about: About::new(&allocator),
-            traces: Traces::default(),
+            traces: PeerTraces::default(),
             walks: Walks::default(),
-            strangers: Strangers::default(),
+            strangers: HeardStrangers::default(),
             later: std::sync::OnceLock::new(),
         };
         view.health.beat(monotonic());

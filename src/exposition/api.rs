@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use super::report::{self, Measured};
-use super::{View, Walk};
+use super::{View, ViewWalk};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, REPORT_OBJECT_BYTES_MAX};
 use crate::peers::{self, Method, SlotId};
@@ -17,7 +17,7 @@ use crate::units::Nanos;
 
 /// What `/api/v1/identity` answers: node, zone and version of this agent.
 #[derive(Debug, Serialize)]
-pub struct Identity<'a> {
+pub struct IdentityDocument<'a> {
     /// The name of the node that the agent runs on.
     pub node: &'a str,
     /// The node's zone, or `unknown`.
@@ -32,7 +32,7 @@ pub struct Identity<'a> {
 
 /// The body of `/api/v1/peers`, rendered one peer at a time.
 pub struct PeersBody {
-    view: Walk,
+    view: ViewWalk,
     /// Number of links that were looked at: the methods of one slot, and then those of the next.
     link: usize,
     stage: Stage,
@@ -48,7 +48,7 @@ enum Stage {
 impl PeersBody {
     /// Creates a body that starts with the agent itself.
     pub fn new(view: Arc<View>) -> Self {
-        Self { view: Walk::new(view), link: 0, stage: Stage::Source }
+        Self { view: ViewWalk::new(view), link: 0, stage: Stage::Source }
     }
 }
 
@@ -84,7 +84,7 @@ pub fn compact(view: &Arc<View>) -> Arc<[u8]> {
 
 fn make_compact(view: &Arc<View>) -> Vec<u8> {
     // No peer moves to another slot during the walk.
-    let walk = Walk::new(Arc::clone(view));
+    let walk = ViewWalk::new(Arc::clone(view));
     let view = &*walk.0;
     let own = peers::name_in_reports(&view.node);
     let (chosen, slots) = choose(view, own);
@@ -142,7 +142,7 @@ pub struct OwnLosses {
 
 impl OwnLosses {
     /// Counts the nodes of an agent's list.
-    pub fn of(view: &View) -> Self {
+    pub fn count(view: &View) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         let listed = directory.peers().filter(|(_, peer)| peer.presence() != peers::Presence::Left);
         // A node has an entry for each family and network. The one that loses most comes first.

@@ -11,18 +11,18 @@ use crate::units::Nanos;
 /// The last reading, and whether a thread is about to replace it.
 #[derive(Debug)]
 pub struct Cached<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<CacheState<T>>,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct CacheState<T> {
     last: Option<(Nanos, T)>,
     is_being_read: bool,
 }
 
 impl<T> Default for Cached<T> {
     fn default() -> Self {
-        Self { state: Mutex::new(State { last: None, is_being_read: false }) }
+        Self { state: Mutex::new(CacheState { last: None, is_being_read: false }) }
     }
 }
 
@@ -49,7 +49,7 @@ impl<T: Copy> Cached<T> {
         state.last.map(|(_, value)| value)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, CacheState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -4,13 +4,13 @@
 //! Within a group `sent` comes last and is read last, so that a scrape never shows more answers
 //! than probes.
 
-use super::protobuf::Kind;
+use super::protobuf::FamilyKind;
 use crate::peers::Method;
 use crate::statistics::{MtuReading, PeerReading, UdpLinks, ZoneReading};
 
 /// The kind of subject that a family describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum FamilyScope {
     /// A link: one peer, by one protocol, on one network.
     Link,
     /// What UDP probes alone find out about a link.
@@ -23,13 +23,13 @@ pub enum Scope {
 
 /// The value that a family shows of its subject.
 #[derive(Clone, Copy, Debug)]
-pub enum Content {
+pub enum FamilyContent {
     /// A counter of a link, read by this function.
-    OfLink(fn(&PeerReading) -> u64),
+    LinkCounter(fn(&PeerReading) -> u64),
     /// A counter of a zone pair, read by this function.
-    OfZone(fn(&ZoneReading) -> u64),
+    ZoneCounter(fn(&ZoneReading) -> u64),
     /// A gauge of a link that UDP probes find out, read by this function.
-    OfUdp(fn(&UdpLinks<'_>) -> u64),
+    UdpGauge(fn(&UdpLinks<'_>) -> u64),
     /// The round-trip times of a link or a zone pair.
     Rtt,
     /// The delay between a probe's planned and actual send time.
@@ -40,15 +40,15 @@ pub enum Content {
 
 /// The description of one metric family.
 #[derive(Clone, Copy, Debug)]
-pub struct Family {
+pub struct FamilyDescription {
     /// The complete metric name.
     pub name: &'static str,
     /// The help text; no character in it needs escaping.
     pub help: &'static str,
     /// The kind of subject.
-    pub scope: Scope,
+    pub scope: FamilyScope,
     /// The value that is shown of the subject.
-    pub content: Content,
+    pub content: FamilyContent,
     /// The methods of the links and zone pairs that have this family.
     pub methods: &'static [Method],
     /// A label of the family, after those of its subject.
@@ -63,13 +63,13 @@ const PACKETS: &[Method] = &[Method::Icmp, Method::Udp];
 /// numbers of the other methods, too.
 const ECHO: &[Method] = &[Method::Icmp];
 
-impl Family {
+impl FamilyDescription {
     /// Returns the metric type of the family.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> FamilyKind {
         match self.content {
-            Content::OfLink(_) | Content::OfZone(_) => Kind::Counter,
-            Content::OfUdp(_) => Kind::Gauge,
-            Content::Rtt | Content::SendLag | Content::ReadDelay => Kind::Histogram,
+            FamilyContent::LinkCounter(_) | FamilyContent::ZoneCounter(_) => FamilyKind::Counter,
+            FamilyContent::UdpGauge(_) => FamilyKind::Gauge,
+            FamilyContent::Rtt | FamilyContent::SendLag | FamilyContent::ReadDelay => FamilyKind::Histogram,
         }
     }
 }
@@ -79,22 +79,36 @@ const fn link(
     methods: &'static [Method],
     value: fn(&PeerReading) -> u64,
     help: &'static str,
-) -> Family {
-    Family { name, help, scope: Scope::Link, content: Content::OfLink(value), methods, label: None }
+) -> FamilyDescription {
+    FamilyDescription {
+        name,
+        help,
+        scope: FamilyScope::Link,
+        content: FamilyContent::LinkCounter(value),
+        methods,
+        label: None,
+    }
 }
 
-const fn zone(name: &'static str, value: fn(&ZoneReading) -> u64, help: &'static str) -> Family {
-    Family { name, help, scope: Scope::Zone, content: Content::OfZone(value), methods: ANY, label: None }
+const fn zone(name: &'static str, value: fn(&ZoneReading) -> u64, help: &'static str) -> FamilyDescription {
+    FamilyDescription {
+        name,
+        help,
+        scope: FamilyScope::Zone,
+        content: FamilyContent::ZoneCounter(value),
+        methods: ANY,
+        label: None,
+    }
 }
 
 const fn times(
     name: &'static str,
-    scope: Scope,
-    content: Content,
+    scope: FamilyScope,
+    content: FamilyContent,
     methods: &'static [Method],
     help: &'static str,
-) -> Family {
-    Family { name, help, scope, content, methods, label: None }
+) -> FamilyDescription {
+    FamilyDescription { name, help, scope, content, methods, label: None }
 }
 
 const fn udp(
@@ -102,8 +116,15 @@ const fn udp(
     label: Option<(&'static str, &'static str)>,
     value: fn(&UdpLinks<'_>) -> u64,
     help: &'static str,
-) -> Family {
-    Family { name, help, scope: Scope::Udp, content: Content::OfUdp(value), methods: &[Method::Udp], label }
+) -> FamilyDescription {
+    FamilyDescription {
+        name,
+        help,
+        scope: FamilyScope::Udp,
+        content: FamilyContent::UdpGauge(value),
+        methods: &[Method::Udp],
+        label,
+    }
 }
 
 fn path_mtu(link: &UdpLinks<'_>) -> u64 {
@@ -119,45 +140,45 @@ fn sum(counts: &[u32]) -> u64 {
 
 /// Every family, in the order of exposition.
 #[rustfmt::skip]
-pub const FAMILIES: &[Family] = &[
-    link("kube_canary_probes_received_total", ANY, |it| it.received,
+pub const FAMILIES: &[FamilyDescription] = &[
+    link("kube_canary_probes_received_total", ANY, |link| link.received,
         "Probes answered within the timeout."),
-    link("kube_canary_probes_lost_total", ANY, |it| it.lost,
+    link("kube_canary_probes_lost_total", ANY, |link| link.lost,
         "Probes not answered within the timeout."),
-    times("kube_canary_probe_rtt_seconds", Scope::Link, Content::Rtt, PACKETS,
+    times("kube_canary_probe_rtt_seconds", FamilyScope::Link, FamilyContent::Rtt, PACKETS,
         "Round-trip times of answered probes; for UDP without the time that the far agent took."),
-    link("kube_canary_probes_late_total", ECHO, |it| it.late.into(),
+    link("kube_canary_probes_late_total", ECHO, |link| link.late.into(),
         "Probes answered after they were counted as lost."),
-    link("kube_canary_probes_duplicate_total", ECHO, |it| it.duplicate.into(),
+    link("kube_canary_probes_duplicate_total", ECHO, |link| link.duplicate.into(),
         "Further replies to a probe already answered."),
-    link("kube_canary_probes_reordered_total", ECHO, |it| it.reordered.into(),
+    link("kube_canary_probes_reordered_total", ECHO, |link| link.reordered.into(),
         "Probes answered in time, but after a later probe."),
-    link("kube_canary_probes_corrupt_total", ECHO, |it| it.corrupt.into(),
+    link("kube_canary_probes_corrupt_total", ECHO, |link| link.corrupt.into(),
         "Replies whose bytes differ from those sent."),
-    link("kube_canary_probe_send_errors_total", ECHO, |it| sum(&it.send_errors),
+    link("kube_canary_probe_send_errors_total", ECHO, |link| sum(&link.send_errors),
         "Probes that the kernel refused to send; not losses."),
-    link("kube_canary_probes_terminating_total", ECHO, |it| sum(&it.terminating),
+    link("kube_canary_probes_terminating_total", ECHO, |link| sum(&link.terminating),
         "Probes to a peer that was terminating or had just left the list; in neither sent nor lost."),
-    link("kube_canary_probes_sent_total", ANY, |it| it.sent,
+    link("kube_canary_probes_sent_total", ANY, |link| link.sent,
         "Probes sent."),
     udp("kube_canary_flows", Some(("state", "losing")),
-        |it| it.losing().into_iter().filter(|is_losing| *is_losing).count() as u64,
+        |link| link.losing().into_iter().filter(|is_losing| *is_losing).count() as u64,
         "Source ports of the link's UDP probes, by state: those that lose while the others do not."),
     udp("kube_canary_path_mtu_bytes", None, path_mtu,
         "Largest IP packet that reaches the peer; 0 until it is known."),
-    udp("kube_canary_path_hops", None, |it| it.hops().map_or(0, u64::from),
+    udp("kube_canary_path_hops", None, |link| link.hops().map_or(0, u64::from),
         "Hops from the peer to this node, by the TTL of its answers: 1 without a router between; 0 until it is known."),
-    zone("kube_canary_zone_probes_received_total", |it| it.received,
+    zone("kube_canary_zone_probes_received_total", |zone| zone.received,
         "Probes to all peers of a zone answered within the timeout."),
-    zone("kube_canary_zone_probes_lost_total", |it| it.lost,
+    zone("kube_canary_zone_probes_lost_total", |zone| zone.lost,
         "Probes to all peers of a zone not answered within the timeout."),
-    times("kube_canary_zone_probe_rtt_seconds", Scope::Zone, Content::Rtt, ECHO,
+    times("kube_canary_zone_probe_rtt_seconds", FamilyScope::Zone, FamilyContent::Rtt, ECHO,
         "Round-trip times of answered probes to all peers of a zone."),
-    zone("kube_canary_zone_probes_sent_total", |it| it.sent,
+    zone("kube_canary_zone_probes_sent_total", |zone| zone.sent,
         "Probes sent to all peers of a zone, counted when they are answered or lost."),
-    times("kube_canary_probe_send_lag_seconds", Scope::Agent, Content::SendLag, ANY,
+    times("kube_canary_probe_send_lag_seconds", FamilyScope::Agent, FamilyContent::SendLag, ANY,
         "How much later than scheduled the agent sent its probes."),
-    times("kube_canary_reply_read_delay_seconds", Scope::Agent, Content::ReadDelay, ANY,
+    times("kube_canary_reply_read_delay_seconds", FamilyScope::Agent, FamilyContent::ReadDelay, ANY,
         "How late the agent read replies, from the kernel's timestamp or from the turn that was due to read them."),
 ];
 
@@ -169,15 +190,15 @@ mod tests {
     #[test]
     fn there_are_as_many_series_as_the_formula_says() {
         for method in Method::ALL {
-            let of = |scope, kind| {
+            let count = |scope, kind| {
                 FAMILIES
                     .iter()
-                    .filter(|it| (it.scope, it.kind()) == (scope, kind) && it.methods.contains(&method))
+                    .filter(|family| (family.scope, family.kind()) == (scope, kind) && family.methods.contains(&method))
                     .count()
             };
-            assert_eq!(of(Scope::Link, Kind::Counter), link_counters(method), "{method:?}");
-            assert_eq!(of(Scope::Udp, Kind::Gauge), udp_gauges(method), "{method:?}");
-            assert_eq!(of(Scope::Zone, Kind::Counter), ZONE_COUNTERS, "{method:?}");
+            assert_eq!(count(FamilyScope::Link, FamilyKind::Counter), link_counters(method), "{method:?}");
+            assert_eq!(count(FamilyScope::Udp, FamilyKind::Gauge), udp_gauges(method), "{method:?}");
+            assert_eq!(count(FamilyScope::Zone, FamilyKind::Counter), ZONE_COUNTERS, "{method:?}");
         }
     }
 }

@@ -6,12 +6,12 @@
 use prometheus::proto::{MetricFamily, MetricType};
 
 use super::accept::Format;
-use super::protobuf::{self, Kind};
+use super::protobuf::{self, FamilyKind};
 use super::text;
 
 /// Appends metric families to a buffer.
 #[derive(Debug)]
-pub struct Head<'a> {
+pub struct FamilyWriter<'a> {
     format: Format,
     /// The agent's start, in seconds since the epoch: its counters count from that time.
     created: u32,
@@ -21,16 +21,16 @@ pub struct Head<'a> {
 
 /// What is written before a family's samples.
 #[derive(Clone, Copy, Debug)]
-struct Family<'a> {
+struct FamilyHeader<'a> {
     name: &'a str,
     /// The help text. No character in it needs to be escaped.
     help: &'a str,
-    kind: Kind,
+    kind: FamilyKind,
     /// Whether a counter was at zero when the agent started.
     from_zero: bool,
 }
 
-impl<'a> Head<'a> {
+impl<'a> FamilyWriter<'a> {
     /// Creates a writer that appends to `out`.
     pub const fn new(format: Format, created: u32, out: &'a mut Vec<u8>) -> Self {
         Self { format, created, out, samples: 0 }
@@ -48,7 +48,7 @@ impl<'a> Head<'a> {
         help: &str,
         samples: impl IntoIterator<Item = ([(&'l str, &'l str); N], u64), IntoIter: Clone>,
     ) {
-        self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, whole(samples));
+        self.family(&FamilyHeader { name, help, kind: FamilyKind::Gauge, from_zero: false }, whole(samples));
     }
 
     /// Appends a gauge of ratios that is not in the registry, if it has any samples.
@@ -59,7 +59,7 @@ impl<'a> Head<'a> {
         samples: impl IntoIterator<Item = ([(&'l str, &'l str); N], f64), IntoIter: Clone>,
     ) {
         let samples = samples.into_iter().map(|(labels, value)| (labels.into_iter(), value));
-        self.family(&Family { name, help, kind: Kind::Gauge, from_zero: false }, samples);
+        self.family(&FamilyHeader { name, help, kind: FamilyKind::Gauge, from_zero: false }, samples);
     }
 
     /// Appends a counter that is not in the registry and was zero when the agent started.
@@ -69,16 +69,16 @@ impl<'a> Head<'a> {
         help: &str,
         samples: impl IntoIterator<Item = ([(&'l str, &'l str); N], u64), IntoIter: Clone>,
     ) {
-        self.family(&Family { name, help, kind: Kind::Counter, from_zero: true }, whole(samples));
+        self.family(&FamilyHeader { name, help, kind: FamilyKind::Counter, from_zero: true }, whole(samples));
     }
 
     /// Appends a family of the registry. `is_older` returns whether a counter of this name may have
     /// counted before the agent started.
     pub fn collected(&mut self, family: &MetricFamily, is_older: impl Fn(&str) -> bool) {
         let is_counter = family.get_field_type() == MetricType::COUNTER;
-        let kind = if is_counter { Kind::Counter } else { Kind::Gauge };
+        let kind = if is_counter { FamilyKind::Counter } else { FamilyKind::Gauge };
         let name = family.name();
-        let header = Family { name, help: family.help(), kind, from_zero: is_counter && !is_older(name) };
+        let header = FamilyHeader { name, help: family.help(), kind, from_zero: is_counter && !is_older(name) };
         let samples = family.get_metric().iter().map(|metric| {
             let labels = metric.get_label().iter().map(|label| (label.name(), label.value()));
             let value = if is_counter { metric.get_counter().get_value() } else { metric.get_gauge().get_value() };
@@ -89,7 +89,7 @@ impl<'a> Head<'a> {
 
     fn family<'l, L: Iterator<Item = (&'l str, &'l str)> + Clone>(
         &mut self,
-        family: &Family<'_>,
+        family: &FamilyHeader<'_>,
         samples: impl Iterator<Item = (L, f64)> + Clone,
     ) {
         if samples.clone().next().is_none() {

@@ -44,48 +44,48 @@ struct Series {
     network: &'static str,
     protocol: &'static str,
     end_unix_seconds: u64,
-    loss: Column,
-    rtt_p50_seconds: Column,
-    rtt_p99_seconds: Column,
+    loss: HourColumn,
+    rtt_p50_seconds: HourColumn,
+    rtt_p99_seconds: HourColumn,
 }
 
 /// One number of every step, written as an array.
 #[derive(Clone, Debug)]
-struct Column(Rc<[HourStep]>, fn(HourStep) -> Option<f64>);
+struct HourColumn(Rc<[HourStep]>, fn(HourStep) -> Option<f64>);
 
-impl Serialize for Column {
+impl Serialize for HourColumn {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.0.iter().map(|step| (self.1)(*step).map(Rounded)))
     }
 }
 
 /// A network and a protocol.
-type Way = [&'static str; 2];
+type NetworkAndProtocol = [&'static str; 2];
 
 impl Series {
-    fn of([network, protocol]: Way, end: Nanos, steps: Rc<[HourStep]>) -> Self {
+    fn new([network, protocol]: NetworkAndProtocol, end: Nanos, steps: Rc<[HourStep]>) -> Self {
         Self {
             network,
             protocol,
             end_unix_seconds: clock::realtime_of(end).as_secs(),
-            loss: Column(Rc::clone(&steps), |step| step.loss),
-            rtt_p50_seconds: Column(Rc::clone(&steps), |step| step.rtt_p50_seconds),
-            rtt_p99_seconds: Column(steps, |step| step.rtt_p99_seconds),
+            loss: HourColumn(Rc::clone(&steps), |step| step.loss),
+            rtt_p50_seconds: HourColumn(Rc::clone(&steps), |step| step.rtt_p50_seconds),
+            rtt_p99_seconds: HourColumn(steps, |step| step.rtt_p99_seconds),
         }
     }
 }
 
 /// Returns the series of all links together.
-fn together(hours: impl Iterator<Item = (Way, HourReading)>) -> Vec<Series> {
-    let mut all: Vec<(Way, LinksHour)> = Vec::new();
+fn together(hours: impl Iterator<Item = (NetworkAndProtocol, HourReading)>) -> Vec<Series> {
+    let mut all: Vec<(NetworkAndProtocol, LinksHour)> = Vec::new();
     for (way, hour) in hours {
-        let place = all.iter().position(|(of, _)| *of == way).unwrap_or_else(|| {
+        let place = all.iter().position(|(other, _)| *other == way).unwrap_or_else(|| {
             all.push((way, LinksHour::over(&hour)));
             all.len() - 1
         });
         all[place].1.add(&hour);
     }
-    all.into_iter().map(|(way, hour)| Series::of(way, hour.end, hour.steps().into())).collect()
+    all.into_iter().map(|(way, hour)| Series::new(way, hour.end, hour.steps().into())).collect()
 }
 
 /// Returns the document for a peer, or for all peers if its name is `*`. The name comes from a path
@@ -113,7 +113,7 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
     let series = if are_all {
         together(hours)
     } else {
-        hours.map(|(way, hour)| Series::of(way, hour.end, hour.steps().collect())).collect()
+        hours.map(|(way, hour)| Series::new(way, hour.end, hour.steps().collect())).collect()
     };
     if series.is_empty() {
         return Err(HourError::NotKept(name));

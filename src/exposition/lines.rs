@@ -4,7 +4,7 @@
 //! a frame still shows a single moment.
 
 use super::accept::Format;
-use super::families::{FAMILIES, Family};
+use super::families::{FAMILIES, FamilyDescription};
 use super::subjects::Subjects;
 use super::text::{self, Extra, label};
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
@@ -16,7 +16,7 @@ const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
 
 /// The position of a scrape in the families.
 #[derive(Debug)]
-pub struct Lines {
+pub struct SampleLines {
     format: Format,
     family: usize,
     header_written: bool,
@@ -42,25 +42,25 @@ enum Samples {
 
 impl Current {
     /// Returns the sample at index `next`. Returns none after the last.
-    fn sample(&self, bounds: &Bounds) -> Option<(Extra, text::Value)> {
+    fn sample(&self, bounds: &Bounds) -> Option<(Extra, text::SampleValue)> {
         let bounds = bounds.as_slice();
         match &self.samples {
-            Samples::Count(count) => (self.next == 0).then_some((Extra::None, text::Value::Count(*count))),
+            Samples::Count(count) => (self.next == 0).then_some((Extra::None, text::SampleValue::Count(*count))),
             Samples::Classic(times) => match self.next.checked_sub(bounds.len()) {
                 None => {
                     let (bound, up_to) = (bounds[self.next], times.up_to[self.next]);
-                    Some((Extra::Bucket(Some(bound)), text::Value::Count(up_to)))
+                    Some((Extra::Bucket(Some(bound)), text::SampleValue::Count(up_to)))
                 }
-                Some(0) => Some((Extra::Bucket(None), text::Value::Count(times.count))),
-                Some(1) => Some((Extra::Sum, text::Value::Seconds(times.sum))),
-                Some(2) => Some((Extra::Count, text::Value::Count(times.count))),
+                Some(0) => Some((Extra::Bucket(None), text::SampleValue::Count(times.count))),
+                Some(1) => Some((Extra::Sum, text::SampleValue::Seconds(times.sum))),
+                Some(2) => Some((Extra::Count, text::SampleValue::Count(times.count))),
                 Some(_) => None,
             },
         }
     }
 }
 
-impl Lines {
+impl SampleLines {
     /// Starts before the first family.
     pub const fn new(format: Format) -> Self {
         Self { format, family: 0, header_written: false, subject: 0, current: None, labels: Vec::new() }
@@ -96,7 +96,7 @@ impl Lines {
     }
 
     /// Loads the first subject at or after the cursor. Returns whether there is one.
-    fn load(&mut self, subjects: &Subjects<'_>, family: &Family) -> bool {
+    fn load(&mut self, subjects: &Subjects<'_>, family: &FamilyDescription) -> bool {
         let end = subjects.end(family.scope);
         while self.subject < end {
             let labels = &mut self.labels;
@@ -117,7 +117,7 @@ impl Lines {
     }
 
     /// Writes samples of the current subject while they fit. Returns whether all are written.
-    fn write_samples(&mut self, subjects: &Subjects<'_>, family: &Family, out: &mut Vec<u8>) -> bool {
+    fn write_samples(&mut self, subjects: &Subjects<'_>, family: &FamilyDescription, out: &mut Vec<u8>) -> bool {
         let bounds = subjects.scale(family.scope).bounds();
         let Some(current) = &mut self.current else { return true };
         while let Some((extra, value)) = current.sample(bounds) {

@@ -5,7 +5,7 @@
 //! probe thread. It reads rarely (`MEMORY_CATEGORIES_TIME`) and uses the last reading in between.
 
 use super::cached::Cached;
-use super::head::Head;
+use super::head::FamilyWriter;
 use crate::footprint::{self, Category, Footprint};
 use crate::units::Nanos;
 
@@ -20,9 +20,9 @@ pub const SERIES: usize = 3 * Category::ALL.len();
 
 /// The last reading of the memory by category.
 #[derive(Debug, Default)]
-pub struct Memory(Cached<Footprint>);
+pub struct MemoryMetrics(Cached<Footprint>);
 
-impl Memory {
+impl MemoryMetrics {
     /// Returns the memory by category. The reading is at most a minute old, unless
     /// another thread is reading now. Returns none if /proc does not provide it.
     pub fn read(&self, now: Nanos) -> Option<Footprint> {
@@ -37,12 +37,12 @@ impl Memory {
 }
 
 /// Appends the family to a scrape.
-pub fn write(footprint: &Footprint, head: &mut Head<'_>) {
+pub fn write(footprint: &Footprint, head: &mut FamilyWriter<'_>) {
     head.gauges(
         NAME,
         HELP,
         Category::ALL.into_iter().flat_map(|category| {
-            footprint.of(category).states().map(|(state, kilobytes)| {
+            footprint.amounts_in(category).states().map(|(state, kilobytes)| {
                 ([("category", category.label()), ("state", state)], kilobytes.saturating_mul(1_024))
             })
         }),
@@ -65,9 +65,9 @@ mod tests {
 
     #[test]
     fn every_category_has_every_state_and_they_add_up() {
-        let footprint = Memory::default().read(Nanos(1)).unwrap();
+        let footprint = MemoryMetrics::default().read(Nanos(1)).unwrap();
         let mut text = Vec::new();
-        write(&footprint, &mut Head::new(Format::Text, 1, &mut text));
+        write(&footprint, &mut FamilyWriter::new(Format::Text, 1, &mut text));
         assert_eq!(sum(&text, &["clean", "dirty"]), (footprint.rss * 1_024, 2 * Category::ALL.len()));
         assert_eq!(sum(&text, &["swap"]), (footprint.swap * 1_024, Category::ALL.len()));
         assert_eq!(sum(&text, &["clean", "dirty", "swap"]).1, SERIES);

@@ -7,8 +7,8 @@
 //! metric cannot be written as noted if its peer has left or has changed its zone since. Padding of
 //! the same length replaces it. Values that fall into other buckets appear in the next scrape.
 
-use super::families::{FAMILIES, Family, Scope};
-use super::protobuf::{self, HistogramShape, HistogramValues, Kind};
+use super::families::{FAMILIES, FamilyDescription, FamilyScope};
+use super::protobuf::{self, FamilyKind, HistogramShape, HistogramValues};
 use super::subjects::Subjects;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX, RTT_BUCKETS_MAX};
 use crate::statistics::{BINS_MAX, HistogramReading, Scale};
@@ -55,7 +55,7 @@ struct Scratch {
 /// What decides on the lengths of a scope's metrics.
 #[derive(Debug)]
 struct Layout {
-    scope: Scope,
+    scope: FamilyScope,
     /// The family before whose first metric this was noted. The agent's lags differ by family, and
     /// so do the labels of what UDP probes find out.
     family: usize,
@@ -71,7 +71,7 @@ struct Layout {
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// A counter or a gauge whose labels take this many bytes.
-    Number(usize, Kind),
+    Number(usize, FamilyKind),
     /// A histogram, and the native buckets that are written.
     Histogram(HistogramShape, Bins),
 }
@@ -79,7 +79,7 @@ enum Shape {
 impl Shape {
     const fn bytes(&self) -> usize {
         match self {
-            Self::Number(labels, kind) => protobuf::number_bytes(*labels, matches!(kind, Kind::Counter)),
+            Self::Number(labels, kind) => protobuf::number_bytes(*labels, matches!(kind, FamilyKind::Counter)),
             Self::Histogram(shape, _) => shape.bytes(),
         }
     }
@@ -92,11 +92,12 @@ impl Shape {
 }
 
 impl Layout {
-    fn new(subjects: &Subjects<'_>, number: usize, family: &Family, scratch: &mut Scratch) -> Self {
+    fn new(subjects: &Subjects<'_>, number: usize, family: &FamilyDescription, scratch: &mut Scratch) -> Self {
         let scope = family.scope;
         let (end, scale) = (subjects.end(scope), subjects.scale(scope));
         let words = scale.bin_count().div_ceil(64);
-        let times = FAMILIES[number..].iter().find(|it| it.scope == scope && it.kind() == Kind::Histogram);
+        let times =
+            FAMILIES[number..].iter().find(|family| family.scope == scope && family.kind() == FamilyKind::Histogram);
         let times = times.filter(|family| subjects.has(family));
         let bins = if times.is_some() { vec![0; end * words] } else { Vec::new() };
         let mut layout = Self { scope, family: number, labels: vec![0; end], bins, words };
@@ -116,18 +117,19 @@ impl Layout {
         layout
     }
 
-    /// Whether this layout is valid for a family, too.
-    fn is_of(&self, number: usize, family: &Family) -> bool {
-        self.scope == family.scope && (!matches!(self.scope, Scope::Agent | Scope::Udp) || self.family == number)
+    /// Whether this layout is valid for another family, too.
+    fn is_valid_for(&self, number: usize, family: &FamilyDescription) -> bool {
+        self.scope == family.scope
+            && (!matches!(self.scope, FamilyScope::Agent | FamilyScope::Udp) || self.family == number)
     }
 
     /// Returns the shape of a subject's metric. Returns none if the subject did not exist.
-    fn shape(&self, subjects: &Subjects<'_>, family: &Family, subject: usize) -> Option<Shape> {
+    fn shape(&self, subjects: &Subjects<'_>, family: &FamilyDescription, subject: usize) -> Option<Shape> {
         let labels = usize::from(*self.labels.get(subject)?).checked_sub(1)?;
         if !subjects.is_in(family, subject) {
             return None;
         }
-        if family.kind() != Kind::Histogram {
+        if family.kind() != FamilyKind::Histogram {
             return Some(Shape::Number(labels, family.kind()));
         }
         let mut written = [0; BINS_MAX.div_ceil(64)];
@@ -139,7 +141,7 @@ impl Layout {
             bins += word.count_ones() as usize;
             before = word >> 63;
         }
-        let count_bytes = if self.scope == Scope::Link { LINK_COUNT_BYTES } else { COUNT_BYTES };
+        let count_bytes = if self.scope == FamilyScope::Link { LINK_COUNT_BYTES } else { COUNT_BYTES };
         let bounds = subjects.scale(self.scope).bounds().as_slice().len();
         Some(Shape::Histogram(HistogramShape { labels, bounds, bins, spans, count_bytes }, written))
     }
@@ -154,7 +156,7 @@ impl Messages {
                 continue;
             }
             let layout = match &mut self.layout {
-                Some(layout) if layout.is_of(self.family, family) => layout,
+                Some(layout) if layout.is_valid_for(self.family, family) => layout,
                 other => other.insert(Layout::new(subjects, self.family, family, &mut self.scratch)),
             };
             if !self.header_written {
@@ -189,7 +191,7 @@ impl Messages {
 fn write_metric(
     subjects: &Subjects<'_>,
     shape: &Shape,
-    family: &Family,
+    family: &FamilyDescription,
     subject: usize,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,

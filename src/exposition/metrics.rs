@@ -8,11 +8,11 @@
 use std::sync::{Arc, PoisonError};
 
 use super::accept::Format;
-use super::lines::Lines;
+use super::lines::SampleLines;
 use super::messages::Messages;
 use super::series::{SeriesSettings, Shown};
 use super::subjects::Subjects;
-use super::{AgentMetrics, View, Walk, now};
+use super::{AgentMetrics, View, ViewWalk, now};
 use crate::http::Render;
 use crate::limits::FRAME_BYTES;
 use crate::units::Nanos;
@@ -25,11 +25,11 @@ pub struct MetricsBody {
     series: SeriesSettings,
     shown: Shown,
     families: Families,
-    view: Walk,
+    view: ViewWalk,
 }
 
 enum Families {
-    Lines(Lines),
+    Lines(SampleLines),
     Messages(Messages),
 }
 
@@ -43,11 +43,11 @@ impl MetricsBody {
     pub fn at(now: Nanos, view: Arc<View>, agent: &AgentMetrics, format: Format) -> Self {
         // This comes before the decision about which links are shown: a walk keeps peers in their
         // slots.
-        let view = Walk::new(view);
+        let view = ViewWalk::new(view);
         let (head, shown) = agent.encode(now, &view.0, format);
         let families = match format {
             Format::Protobuf => Families::Messages(Messages::default()),
-            Format::Text | Format::OpenMetrics => Families::Lines(Lines::new(format)),
+            Format::Text | Format::OpenMetrics => Families::Lines(SampleLines::new(format)),
         };
         Self { agent: Some((head, 0)), series: agent.series(), shown, families, view }
     }

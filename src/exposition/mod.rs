@@ -33,15 +33,15 @@ pub use throttle::fuzz_cgroup;
 
 pub use about::{About, REVISION};
 pub use accept::Format;
-pub use agent::{AgentMetrics, Build};
+pub use agent::{AgentMetrics, AgentMetricsConfig};
 pub use api::{OwnLosses, PeersBody, compact as compact_report};
-pub use head::Head;
+pub use head::FamilyWriter;
 pub use hour::{HourError, hour};
 pub use metrics::MetricsBody;
 pub use routes::App;
 pub use series::{LinkSeries, SeriesSettings};
-pub use strangers::Strangers;
-pub use traces::Traces;
+pub use strangers::HeardStrangers;
+pub use traces::PeerTraces;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -70,11 +70,11 @@ pub struct View {
     /// Facts about the agent's build and machine.
     pub about: About,
     /// The latest traces of paths that lose.
-    pub traces: Traces,
+    pub traces: PeerTraces,
     /// Bodies in progress that walk over the slots, one frame at a time.
     pub walks: Walks,
     /// The session of our UDP probes, and what has come from strangers.
-    pub strangers: Strangers,
+    pub strangers: HeardStrangers,
     /// What a later stage adds to `/metrics`, once it is there.
     pub later: OnceLock<Arc<dyn Section>>,
 }
@@ -82,7 +82,7 @@ pub struct View {
 /// Families that a later stage adds to `/metrics`. They have no part in which links are shown.
 pub trait Section: fmt::Debug + Send + Sync {
     /// Appends the families.
-    fn write(&self, now: Nanos, head: &mut Head<'_>);
+    fn write(&self, now: Nanos, head: &mut FamilyWriter<'_>);
 }
 
 /// Counts walks. During a walk no peer may move to another slot: a scrape would miss it.
@@ -98,16 +98,16 @@ impl Walks {
 }
 
 /// A view for a walk over the slots. It is counted in [`View::walks`] until it is dropped.
-struct Walk(Arc<View>);
+struct ViewWalk(Arc<View>);
 
-impl Walk {
+impl ViewWalk {
     fn new(view: Arc<View>) -> Self {
         view.walks.0.fetch_add(1, Ordering::AcqRel);
         Self(view)
     }
 }
 
-impl Drop for Walk {
+impl Drop for ViewWalk {
     fn drop(&mut self) {
         self.0.walks.0.fetch_sub(1, Ordering::AcqRel);
     }

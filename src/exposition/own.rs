@@ -2,7 +2,7 @@
 //! the registry's families: there, the totals alone would cost 7 KB.
 
 use super::REVISION;
-use super::head::Head;
+use super::head::FamilyWriter;
 use crate::allocator::{AllocatorInfo, Stat, Stats};
 use crate::discovery::kubernetes::traffic::{Verb, received_bytes};
 use crate::peers::{Directory, Method, Presence};
@@ -13,7 +13,7 @@ use crate::statistics::Statistics;
 pub const MESH_SERIES: usize = 11;
 
 /// Appends the version, the commit, and the allocator that runs.
-pub fn write_build(info: &AllocatorInfo, head: &mut Head<'_>) {
+pub fn write_build(info: &AllocatorInfo, head: &mut FamilyWriter<'_>) {
     let narenas = info.narenas.map_or_else(String::new, |narenas| narenas.to_string());
     let labels = [
         ("allocator", info.allocator),
@@ -28,7 +28,7 @@ pub fn write_build(info: &AllocatorInfo, head: &mut Head<'_>) {
 }
 
 /// Appends the figures that the running malloc keeps, if any.
-pub fn write_allocator(stats: Stats, head: &mut Head<'_>) {
+pub fn write_allocator(stats: Stats, head: &mut FamilyWriter<'_>) {
     stats.refresh();
     let figures = Stat::ALL.map(|stat| (stat, stats.read(stat)));
     head.gauges(
@@ -40,7 +40,7 @@ pub fn write_allocator(stats: Stats, head: &mut Head<'_>) {
 
 /// Appends the traffic between discovery and the API server. With peers from another source, these
 /// would be four useless series.
-pub fn write_api_server(head: &mut Head<'_>) {
+pub fn write_api_server(head: &mut FamilyWriter<'_>) {
     if Verb::ALL.iter().all(|verb| verb.requests() == 0) {
         return;
     }
@@ -57,7 +57,7 @@ pub fn write_api_server(head: &mut Head<'_>) {
 }
 
 /// Appends counters of rare events over all links.
-pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
+pub fn write_totals(statistics: &Statistics, head: &mut FamilyWriter<'_>) {
     head.counters(
         "kube_canary_rtt_stamps_total",
         "Round-trip times, by the source of their timestamps.",
@@ -85,7 +85,7 @@ pub fn write_totals(statistics: &Statistics, head: &mut Head<'_>) {
 
 /// Appends the facts about the mesh as a whole, and the number of series that the scrape leaves
 /// out.
-pub fn write_mesh(node: &str, directory: &Directory, suppressed: usize, head: &mut Head<'_>) {
+pub fn write_mesh(node: &str, directory: &Directory, suppressed: usize, head: &mut FamilyWriter<'_>) {
     let mesh = directory.mesh();
     let states = [Presence::Ready, Presence::Unready, Presence::Terminating, Presence::Displaced];
     let states = states.into_iter().zip(directory.nodes());
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn as_many_series_are_written_as_are_counted() {
         let mut text = Vec::new();
-        let mut head = Head::new(Format::Text, 1, &mut text);
+        let mut head = FamilyWriter::new(Format::Text, 1, &mut text);
         write_mesh("n1", &Directory::default(), 7, &mut head);
         assert_eq!(head.samples(), MESH_SERIES);
         let text = String::from_utf8(text).unwrap();

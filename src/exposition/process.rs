@@ -113,12 +113,12 @@ fn start_since_epoch(realtime: Nanos, boottime: Nanos, start: Nanos) -> Nanos {
 /// Returns when this process started, on `CLOCK_BOOTTIME`. Returns none if /proc
 /// does not provide it.
 fn start_since_boot() -> Option<Nanos> {
-    start_of(&fs::read_to_string("/proc/self/stat").ok()?)
+    parse_start(&fs::read_to_string("/proc/self/stat").ok()?)
 }
 
 /// Parses the start from the text of /proc/PID/stat: field 22, in ticks of 1/100 s (USER_HZ) since
 /// boot (proc(5)).
-fn start_of(stat: &str) -> Option<Nanos> {
+fn parse_start(stat: &str) -> Option<Nanos> {
     // The command in field 2 may contain any character, newlines too. The fields after its last
     // bracket are plain.
     let ticks: u64 = stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()?;
@@ -176,9 +176,9 @@ mod tests {
     fn the_start_is_found_behind_any_command() {
         let fields = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 1234 20 21";
         for command in ["agent", "a b", ") S 1 2", "\n)"] {
-            assert_eq!(start_of(&format!("42 ({command}) {fields}")), Some(Nanos(12_340_000_000)), "{command}");
+            assert_eq!(parse_start(&format!("42 ({command}) {fields}")), Some(Nanos(12_340_000_000)), "{command}");
         }
-        assert_eq!(start_of("42 (agent) S 1 2"), None);
+        assert_eq!(parse_start("42 (agent) S 1 2"), None);
         let (start, now) = (start_since_boot().unwrap(), clock::boottime());
         assert!(start <= now && now.since(start) < Nanos(3_600_000_000_000), "{start:?} {now:?}");
     }
@@ -197,7 +197,7 @@ mod tests {
             let ProcessReading { virtual_bytes, threads, .. } = ProcessReading::from_status(path);
             assert_eq!((virtual_bytes, threads), (None, None), "{path}");
         }
-        assert_eq!([start_of(""), start_of("1 (a) S"), start_of("\u{fffd}")], [None; 3]);
+        assert_eq!([parse_start(""), parse_start("1 (a) S"), parse_start("\u{fffd}")], [None; 3]);
     }
 
     #[test]

@@ -44,7 +44,7 @@ mod field {
 
 /// The type that a metric family has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FamilyKind {
     /// A counter, `COUNTER` in the schema.
     Counter = 0,
     /// A gauge, `GAUGE` in the schema.
@@ -126,7 +126,7 @@ fn created(out: &mut Vec<u8>, field: u8, seconds: u32) {
 
 /// Appends a family's length and the fields before its metrics. The metrics take
 /// `metric_bytes` bytes.
-pub fn family(out: &mut Vec<u8>, name: &str, help: &str, kind: Kind, metric_bytes: usize) {
+pub fn family(out: &mut Vec<u8>, name: &str, help: &str, kind: FamilyKind, metric_bytes: usize) {
     varint(out, (text_bytes(name) + text_bytes(help) + 2 + metric_bytes) as u64);
     text(out, field::FAMILY_NAME, name);
     text(out, field::FAMILY_HELP, help);
@@ -149,10 +149,10 @@ pub const fn number_bytes(labels: usize, has_created: bool) -> usize {
 
 /// Appends a counter or a gauge as a metric of a family. `since` is the time from which a counter
 /// counts, if that is known.
-pub fn number(out: &mut Vec<u8>, kind: Kind, labels: &[u8], value: f64, since: Option<u32>) {
+pub fn number(out: &mut Vec<u8>, kind: FamilyKind, labels: &[u8], value: f64, since: Option<u32>) {
     head(out, field::FAMILY_METRIC, number_bytes(labels.len(), since.is_some()) - HEAD_BYTES);
     out.extend_from_slice(labels);
-    let field = if kind == Kind::Counter { field::METRIC_COUNTER } else { field::METRIC_GAUGE };
+    let field = if kind == FamilyKind::Counter { field::METRIC_COUNTER } else { field::METRIC_GAUGE };
     head(out, field, number_bytes(0, since.is_some()) - 2 * HEAD_BYTES);
     double(out, field::VALUE, value);
     if let Some(since) = since {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::process::Resident;
-use super::traces::Traces;
+use super::traces::PeerTraces;
 use super::{View, now};
 use crate::limits::{FLOW_NATS_MIN, HOUR_PEERS_MAX};
 use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
@@ -125,7 +125,7 @@ pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u
     if !matches!(peer.presence(), Presence::Ready | Presence::Unready) {
         return 0;
     }
-    let of_method = |method: Method| {
+    let losses_by = |method: Method| {
         let statistics = Some(statistics.of(method)).filter(|_| peer.via().allows(method))?;
         // Most links have lost next to nothing since the start, which is read at once. What could
         // not be sent counts as in `Writer::peer`.
@@ -134,13 +134,13 @@ pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u
         let recent = (losses_beyond_chance(0, lost) > 0).then(|| statistics.recent(slot, now()))??;
         Some(losses_beyond_chance(recent.sent.saturating_add(unsent), recent.lost.saturating_add(unsent)))
     };
-    Method::ALL.into_iter().filter_map(of_method).max().unwrap_or(0)
+    Method::ALL.into_iter().filter_map(losses_by).max().unwrap_or(0)
 }
 
 /// Returns the object of the peer in this slot, by this method. Returns none if there is no such
 /// slot, or if the method is not used there.
 pub fn peer<'a>(
-    (statistics, traces): (&Statistics, &Traces),
+    (statistics, traces): (&Statistics, &PeerTraces),
     (slot, method): (SlotId, Method),
     peer: peers::Peer<'a>,
     zone: &'a str,
@@ -184,7 +184,7 @@ pub fn peer<'a>(
         rtt_p50_seconds: in_slot.rtt_quantile(0.5),
         rtt_p99_seconds: in_slot.rtt_quantile(0.99),
         since_unix_seconds: statistics.losing_since(slot, &recent).map(clock::realtime_of).map(Nanos::as_secs),
-        usual_rtt_p50_seconds: hour.and_then(|it| it.usual_rtt_p50_seconds()),
+        usual_rtt_p50_seconds: hour.and_then(|hour| hour.usual_rtt_p50_seconds()),
         recent: RecentPeer {
             seconds: recent.seconds,
             sent: recent.sent,
@@ -202,10 +202,10 @@ pub fn peer<'a>(
             send_errors: unsent.probes,
             send_error_reason: unsent.reason,
         },
-        ten_minutes: hour.and_then(|it| it.ten_minutes()).map(|it| TenMinutes {
-            seconds: it.seconds.into(),
-            sent: it.sent,
-            lost: it.lost,
+        ten_minutes: hour.and_then(|hour| hour.ten_minutes()).map(|recent| TenMinutes {
+            seconds: recent.seconds.into(),
+            sent: recent.sent,
+            lost: recent.lost,
         }),
         heard: udp.and_then(|link| link.heard()),
         hops: udp.and_then(|link| link.hops()),

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use serde::Serialize;
 
-use super::api::{self, Identity, PeersBody};
+use super::api::{self, IdentityDocument, PeersBody};
 use super::hour::hour;
 use super::{AgentMetrics, Format, MetricsBody, View, now};
 use crate::allocator::AllocatorInfo;
@@ -67,7 +67,7 @@ impl App {
 
     fn identity(&self) -> Reply {
         let directory = self.view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let identity = Identity {
+        let identity = IdentityDocument {
             node: &self.view.node,
             zone: directory.own_zone(),
             version: env!("CARGO_PKG_VERSION"),

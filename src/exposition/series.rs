@@ -94,7 +94,7 @@ impl SeriesSettings {
     }
 
     /// Returns the number of series of a link in the text format.
-    pub const fn of_link(&self, method: Method, bounds: usize) -> usize {
+    pub const fn series_per_link(&self, method: Method, bounds: usize) -> usize {
         let numbers = link_counters(method) + udp_gauges(method);
         match self.links {
             LinkSeries::Full if !matches!(method, Method::Tcp) => numbers + histogram_series(bounds),
@@ -103,19 +103,19 @@ impl SeriesSettings {
         }
     }
 
-    /// Returns the number of series of all links on this way in the text format.
-    pub fn of_way(&self, methods: Methods, via: Via, bounds: usize) -> usize {
-        methods.iter().filter(|method| via.allows(*method)).map(|method| self.of_link(method, bounds)).sum()
+    /// Returns the number of series of all links to a peer in the text format.
+    pub fn series_per_peer(&self, methods: Methods, via: Via, bounds: usize) -> usize {
+        methods.iter().filter(|method| via.allows(*method)).map(|method| self.series_per_link(method, bounds)).sum()
     }
 
     /// Returns which links are shown beside `others` other series. Histograms have `bounds` bounds.
     pub fn shown(&self, others: usize, methods: Methods, bounds: usize, directory: &Directory) -> Shown {
-        let of_slot: usize = methods.iter().map(|method| self.of_link(method, bounds)).sum();
-        let slots_end = self.max.saturating_sub(others).checked_div(of_slot).unwrap_or(0);
+        let per_slot: usize = methods.iter().map(|method| self.series_per_link(method, bounds)).sum();
+        let slots_end = self.max.saturating_sub(others).checked_div(per_slot).unwrap_or(0);
         // A link that joins while a scrape is sent appears in the next scrape, with all of its
         // series.
         let (slots, slots_end) = (directory.slot_count(), slots_end.min(directory.slot_count()));
         let hidden = (slots_end..slots).filter_map(|slot| directory.peer(SlotId::at(slot)));
-        Shown { slots_end, suppressed: hidden.map(|peer| self.of_way(methods, peer.via(), bounds)).sum() }
+        Shown { slots_end, suppressed: hidden.map(|peer| self.series_per_peer(methods, peer.via(), bounds)).sum() }
     }
 }

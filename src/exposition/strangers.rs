@@ -7,12 +7,12 @@ use crate::report::{Session, Stranger};
 
 /// What a report tells of both.
 #[derive(Debug, Default)]
-pub struct Strangers {
+pub struct HeardStrangers {
     own: OnceLock<Session>,
     heard: Mutex<Vec<Stranger>>,
 }
 
-impl Strangers {
+impl HeardStrangers {
     /// Stores our session, before the probes begin.
     pub fn set_own(&self, session: Session) {
         // The first one stays.

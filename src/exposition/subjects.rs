@@ -1,7 +1,7 @@
 //! The subjects of families, in order: links by their slots, zone pairs, and the agent itself.
 
 use super::View;
-use super::families::{Content, Family, Scope};
+use super::families::{FamilyContent, FamilyDescription, FamilyScope};
 use super::series::{LinkSeries, SeriesSettings, Shown};
 use crate::limits::ZONES_MAX;
 use crate::peers::{Directory, Method, Methods, SlotId, Via, ZoneId};
@@ -34,11 +34,11 @@ pub enum Subject<'a> {
 
 impl Subjects<'_> {
     /// Whether the family is exported at all.
-    pub fn has(&self, family: &Family) -> bool {
+    pub fn has(&self, family: &FamilyDescription) -> bool {
         match (family.scope, family.content) {
-            (Scope::Link, Content::Rtt) => self.series.links == LinkSeries::Full,
-            (Scope::Udp, _) => self.series.links != LinkSeries::None && self.methods().has(Method::Udp),
-            (Scope::Link, _) => self.series.links != LinkSeries::None,
+            (FamilyScope::Link, FamilyContent::Rtt) => self.series.links == LinkSeries::Full,
+            (FamilyScope::Udp, _) => self.series.links != LinkSeries::None && self.methods().has(Method::Udp),
+            (FamilyScope::Link, _) => self.series.links != LinkSeries::None,
             _ => true,
         }
     }
@@ -49,56 +49,64 @@ impl Subjects<'_> {
 
     /// Returns the slot or zone pair of a subject, and its method. Subjects are in the order of
     /// their slots, or zones and ways, and then of their methods.
-    fn of(&self, subject: usize) -> Option<(usize, Method)> {
+    fn place_and_method(&self, subject: usize) -> Option<(usize, Method)> {
         let count = self.methods().count().max(1);
         Some((subject / count, self.methods().iter().nth(subject % count)?))
     }
 
     /// Whether the subject with this index has this family: not every method has all of them.
-    pub fn is_in(&self, family: &Family, subject: usize) -> bool {
-        family.scope == Scope::Agent || self.of(subject).is_some_and(|(_, method)| family.methods.contains(&method))
+    pub fn is_in(&self, family: &FamilyDescription, subject: usize) -> bool {
+        family.scope == FamilyScope::Agent
+            || self.place_and_method(subject).is_some_and(|(_, method)| family.methods.contains(&method))
     }
 
     /// Returns one more than the index of the last subject.
-    pub fn end(&self, scope: Scope) -> usize {
+    pub fn end(&self, scope: FamilyScope) -> usize {
         match scope {
-            Scope::Link | Scope::Udp => self.directory.slot_count().min(self.shown.slots_end) * self.methods().count(),
-            Scope::Zone => ZONE_PAIRS * self.methods().count(),
-            Scope::Agent => 1,
+            FamilyScope::Link | FamilyScope::Udp => {
+                self.directory.slot_count().min(self.shown.slots_end) * self.methods().count()
+            }
+            FamilyScope::Zone => ZONE_PAIRS * self.methods().count(),
+            FamilyScope::Agent => 1,
         }
     }
 
     /// Returns the scale of the times in this scope.
-    pub fn scale(&self, scope: Scope) -> &Scale {
+    pub fn scale(&self, scope: FamilyScope) -> &Scale {
         let statistics = &self.view.statistics;
         match scope {
-            Scope::Link | Scope::Udp => statistics.scale(),
-            Scope::Zone => statistics.zone_scale(),
-            Scope::Agent => statistics.send_lag().scale(),
+            FamilyScope::Link | FamilyScope::Udp => statistics.scale(),
+            FamilyScope::Zone => statistics.zone_scale(),
+            FamilyScope::Agent => statistics.send_lag().scale(),
         }
     }
 
     /// Returns the subject with this index, and passes its labels to `label`. Returns none if the
     /// subject does not exist.
-    pub fn get(&self, family: &Family, subject: usize, mut label: impl FnMut(&str, &str)) -> Option<Subject<'_>> {
+    pub fn get(
+        &self,
+        family: &FamilyDescription,
+        subject: usize,
+        mut label: impl FnMut(&str, &str),
+    ) -> Option<Subject<'_>> {
         let Self { directory, view: View { node, statistics, .. }, .. } = self;
-        let (nth, method) = self.of(subject)?;
+        let (place, method) = self.place_and_method(subject)?;
         let (found, zone, via) = match (family.scope, family.content) {
-            (Scope::Agent, Content::ReadDelay) => {
+            (FamilyScope::Agent, FamilyContent::ReadDelay) => {
                 return Some(Subject::Lag(statistics.read_delay(), statistics.created()));
             }
-            (Scope::Agent, _) => return Some(Subject::Lag(statistics.send_lag(), statistics.created())),
-            (Scope::Zone, _) => {
-                let (zone, via) = zone_pair(nth);
+            (FamilyScope::Agent, _) => return Some(Subject::Lag(statistics.send_lag(), statistics.created())),
+            (FamilyScope::Zone, _) => {
+                let (zone, via) = zone_pair(place);
                 let found = Subject::Zone(statistics.of(method).zone(zone, via)?, statistics.zone_scale());
                 label("source_zone", directory.own_zone());
                 (found, zone, via)
             }
-            (Scope::Link | Scope::Udp, _) => {
-                let slot = SlotId::at(nth);
+            (FamilyScope::Link | FamilyScope::Udp, _) => {
+                let slot = SlotId::at(place);
                 let peer = directory.peer(slot).filter(|peer| peer.via().allows(method))?;
                 let found = match family.scope {
-                    Scope::Udp => Subject::Udp(statistics.udp(slot)?),
+                    FamilyScope::Udp => Subject::Udp(statistics.udp(slot)?),
                     _ => Subject::Link(statistics.of(method).slot(slot)?),
                 };
                 label("source_node", node);
@@ -120,17 +128,17 @@ impl Subjects<'_> {
 impl Subject<'_> {
     /// Returns the subject's value in a family of numbers, and the time from which a counter
     /// counts, in seconds since the epoch. Returns none for other families.
-    pub fn count(&self, family: &Family) -> Option<(u64, Option<u32>)> {
+    pub fn count(&self, family: &FamilyDescription) -> Option<(u64, Option<u32>)> {
         match (self, family.content) {
-            (Self::Link(link), Content::OfLink(count)) => {
+            (Self::Link(link), FamilyContent::LinkCounter(count)) => {
                 let reading = link.read();
                 Some((count(&reading), Some(reading.created)))
             }
-            (Self::Zone(pair, _), Content::OfZone(count)) => {
+            (Self::Zone(pair, _), FamilyContent::ZoneCounter(count)) => {
                 let reading = pair.read();
                 Some((count(&reading), Some(reading.created)))
             }
-            (Self::Udp(link), Content::OfUdp(value)) => Some((value(link), None)),
+            (Self::Udp(link), FamilyContent::UdpGauge(value)) => Some((value(link), None)),
             _ => None,
         }
     }

@@ -3,20 +3,20 @@
 use std::io::Write;
 
 use super::accept::Format;
-use super::protobuf::Kind;
+use super::protobuf::FamilyKind;
 use crate::units::Nanos;
 
 /// Appends the HELP and TYPE lines of a family. In OpenMetrics the name of a counter family has no
 /// `_total`; only its samples do.
-pub fn header(out: &mut Vec<u8>, format: Format, name: &str, help: &str, kind: Kind) {
+pub fn header(out: &mut Vec<u8>, format: Format, name: &str, help: &str, kind: FamilyKind) {
     let name = match (format, kind) {
-        (Format::OpenMetrics, Kind::Counter) => without_total(name),
+        (Format::OpenMetrics, FamilyKind::Counter) => without_total(name),
         _ => name,
     };
     let type_name = match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        FamilyKind::Counter => "counter",
+        FamilyKind::Gauge => "gauge",
+        FamilyKind::Histogram => "histogram",
     };
     for part in ["# HELP ", name, " ", help, "\n# TYPE ", name, " ", type_name, "\n"] {
         out.extend_from_slice(part.as_bytes());
@@ -54,7 +54,7 @@ fn braces(out: &mut Vec<u8>, labels: &[u8]) {
 
 /// Appends `name{labels,extra} value\n`. `labels` and `extra` are already escaped.
 /// Either may be empty.
-pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra, value: Value) {
+pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra, value: SampleValue) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(extra.suffix().as_bytes());
     out.push(b'{');
@@ -70,8 +70,8 @@ pub fn sample(out: &mut Vec<u8>, name: &str, labels: &[u8], extra: Extra, value:
     };
     out.extend_from_slice(b"} ");
     let _ = match value {
-        Value::Count(n) => writeln!(out, "{n}"),
-        Value::Seconds(n) => seconds(out, n).map(|()| out.push(b'\n')),
+        SampleValue::Count(n) => writeln!(out, "{n}"),
+        SampleValue::Seconds(n) => seconds(out, n).map(|()| out.push(b'\n')),
     };
 }
 
@@ -114,7 +114,7 @@ impl Extra {
 
 /// The value that a sample has.
 #[derive(Clone, Copy, Debug)]
-pub enum Value {
+pub enum SampleValue {
     /// A count without a unit.
     Count(u64),
     /// A time, written in seconds.
@@ -165,10 +165,10 @@ mod tests {
         label(&mut labels, "a", "x");
         label(&mut labels, "b", "q\"\\\n");
         let mut out = Vec::new();
-        sample(&mut out, "n", &labels, Extra::Bucket(Some(Nanos(10_000))), Value::Count(3));
-        sample(&mut out, "n", &labels, Extra::Bucket(None), Value::Count(4));
-        sample(&mut out, "n", &labels, Extra::Sum, Value::Seconds(Nanos(1_500_000)));
-        sample(&mut out, "l", b"", Extra::Bucket(None), Value::Count(4));
+        sample(&mut out, "n", &labels, Extra::Bucket(Some(Nanos(10_000))), SampleValue::Count(3));
+        sample(&mut out, "n", &labels, Extra::Bucket(None), SampleValue::Count(4));
+        sample(&mut out, "n", &labels, Extra::Sum, SampleValue::Seconds(Nanos(1_500_000)));
+        sample(&mut out, "l", b"", Extra::Bucket(None), SampleValue::Count(4));
         number(&mut out, "e", &labels, 0.5);
         number(&mut out, "inf", b"", f64::INFINITY);
         created(&mut out, "e_total", &labels, 7);

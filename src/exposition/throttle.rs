@@ -98,7 +98,7 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
-    fn of(line: &'a str) -> Option<Self> {
+    fn parse(line: &'a str) -> Option<Self> {
         let (front, back) = line.split_once(" - ")?;
         let mut front = front.split(' ').skip(3);
         let mut back = back.split(' ');
@@ -113,7 +113,7 @@ fn is_v1_cpu(mount: &Mount<'_>) -> bool {
 
 /// Returns the directory of `group` if this line mounts it and `wanted` accepts that mount.
 fn directory(line: &str, group: &str, wanted: impl Fn(&Mount<'_>) -> bool) -> Option<PathBuf> {
-    let mount = Mount::of(line).filter(wanted)?;
+    let mount = Mount::parse(line).filter(wanted)?;
     // `strip_prefix` of the text would be wrong: /a is not a parent of /ab. A mount from outside
     // our cgroup namespace has a root with dots, and shows only groups of other containers.
     let within = Path::new(group).strip_prefix(unescaped(mount.root)).ok()?;
@@ -160,17 +160,17 @@ impl Reading {
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_cgroup(text: &[u8]) {
     let (mut groups, mut reading) = (Groups::default(), Reading::default());
-    let _ = proc::lines_of(&mut &*text, &mut |line| groups.line(line));
+    let _ = proc::for_each_line(&mut &*text, &mut |line| groups.line(line));
     let mounts = |fits: &mut Fits<'_>| {
         let mut found = None;
-        let _ = proc::lines_of(&mut &*text, &mut |line| {
+        let _ = proc::for_each_line(&mut &*text, &mut |line| {
             found = fits(line);
             if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found
     };
     let _ = groups.directory(mounts);
-    let _ = proc::lines_of(&mut &*text, &mut |line| match reading.line(line) {
+    let _ = proc::for_each_line(&mut &*text, &mut |line| match reading.line(line) {
         Some(()) => ControlFlow::Break(()),
         None => ControlFlow::Continue(()),
     });
@@ -185,7 +185,7 @@ mod tests {
     fn found(cgroup: &str, mountinfo: &str) -> Option<String> {
         let mut groups = Groups::default();
         let _ = cgroup.lines().try_for_each(|line| groups.line(line));
-        let path = groups.directory(|of| mountinfo.lines().find_map(of))?;
+        let path = groups.directory(|fits| mountinfo.lines().find_map(fits))?;
         Some(path.to_string_lossy().into_owned())
     }
 

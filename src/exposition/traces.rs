@@ -15,9 +15,9 @@ const _: () = assert!(HOPS_MAX <= HOPS_LISTED_MAX);
 /// The traces, at most [`TRACES_KEPT`], each with the address that it is about and its source port.
 /// They are found by address: a slot may have another peer by now.
 #[derive(Debug, Default)]
-pub struct Traces(Mutex<Vec<(IpAddr, u16, Trace)>>);
+pub struct PeerTraces(Mutex<Vec<(IpAddr, u16, Trace)>>);
 
-impl Traces {
+impl PeerTraces {
     /// Replaces the traces, unless a worker reads them now. They are replaced each second.
     pub fn replace(&self, traces: impl Iterator<Item = (IpAddr, u16, Trace)>) {
         if let Ok(mut kept) = self.0.try_lock() {
@@ -29,7 +29,7 @@ impl Traces {
     /// Returns the trace of the path to this address, if there is one.
     pub fn find(&self, address: IpAddr) -> Option<report::Trace<'static>> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, source_port, trace) = kept.iter().find(|(of, ..)| *of == address)?;
+        let (_, source_port, trace) = kept.iter().find(|(traced, ..)| *traced == address)?;
         Some(report::Trace {
             source_port: *source_port,
             at_unix_seconds: clock::realtime_of(trace.at).as_secs(),

@@ -12,8 +12,8 @@ use tokio::task::JoinSet;
 
 use crate::config::{AgentUrl, Agents, Host};
 use crate::discovery::dns::{self, AddressFamily, ResolveError, Servers};
-use crate::http::client::{GetError, Link};
-use crate::http::lines::Lines;
+use crate::http::client::{GetError, HttpConnection};
+use crate::http::lines::BodyLines;
 use crate::limits::{AGENTS_MAX, REPORT_BYTES_MAX};
 use crate::report::{self, Network, Peer, Report};
 use crate::sys::console;
@@ -67,10 +67,10 @@ pub async fn targets(agents: &Agents) -> Result<Targets, ResolveError> {
         Agents::Service { name, port, own } => (name, *port, own.as_ref()),
     };
     let listed = match own {
-        Some(own) => Listed::of(own).await,
+        Some(own) => ListedAgents::ask(own).await,
         None => None,
     };
-    if let Some(Listed { urls, is_whole: true }) = listed {
+    if let Some(ListedAgents { urls, is_whole: true }) = listed {
         return Ok(Targets { urls, unresolved: None });
     }
     match (dns::service_addresses(&Servers::System, name).await, listed) {
@@ -85,7 +85,7 @@ pub async fn targets(agents: &Agents) -> Result<Targets, ResolveError> {
             let urls = addresses.into_iter().map(|a| AgentUrl { host: Host::Address(a), port }).collect();
             Ok(Targets { urls, unresolved: None })
         }
-        (Err(error), Some(Listed { urls, .. })) => Ok(Targets { urls, unresolved: Some(error) }),
+        (Err(error), Some(ListedAgents { urls, .. })) => Ok(Targets { urls, unresolved: Some(error) }),
         (Err(error), None) => Err(error),
     }
 }
@@ -94,12 +94,12 @@ pub async fn targets(agents: &Agents) -> Result<Targets, ResolveError> {
 /// lists them. Empty if no agent answers there within [`OWN_TIME`], or if it lists no such node.
 pub async fn node_addresses(own: &AgentUrl, node: &str, family: AddressFamily) -> Vec<IpAddr> {
     let Ok(text) = within(OWN_TIME, report(own)).await else { return Vec::new() };
-    serde_json::from_slice(&text).map_or_else(|_| Vec::new(), |report| addresses_of(own, node, family, &report))
+    serde_json::from_slice(&text).map_or_else(|_| Vec::new(), |report| addresses_in_report(own, node, family, &report))
 }
 
-fn addresses_of(own: &AgentUrl, node: &str, family: AddressFamily, report: &Report<'_>) -> Vec<IpAddr> {
-    let is_it = |peer: &&Peer<'_>| peer.network == Network::Pod && peer.node == node && peer.state.is_evidence();
-    let listed = report.peers.iter().filter(is_it).filter_map(|peer| peer.address);
+fn addresses_in_report(own: &AgentUrl, node: &str, family: AddressFamily, report: &Report<'_>) -> Vec<IpAddr> {
+    let is_asked_for = |peer: &&Peer<'_>| peer.network == Network::Pod && peer.node == node && peer.state.is_evidence();
+    let listed = report.peers.iter().filter(is_asked_for).filter_map(|peer| peer.address);
     // A report has no address of its own agent.
     let itself = match own.host {
         Host::Address(address) if report.source.node == node => Some(address),
@@ -111,15 +111,15 @@ fn addresses_of(own: &AgentUrl, node: &str, family: AddressFamily, report: &Repo
 }
 
 /// The agents that the agent beside the command lists, and itself.
-struct Listed {
+struct ListedAgents {
     urls: Vec<AgentUrl>,
     /// Whether these are all members of the mesh.
     is_whole: bool,
 }
 
-impl Listed {
+impl ListedAgents {
     /// Asks the agent beside the command. `None` if none answers there, or if it has no list yet.
-    async fn of(own: &AgentUrl) -> Option<Self> {
+    async fn ask(own: &AgentUrl) -> Option<Self> {
         let text = report(own).await.ok()?;
         let report: Report<'_> = serde_json::from_slice(&text).ok()?;
         Some(Self::from_report(own, &report)).filter(|listed| listed.urls.len() > 1 || listed.is_whole)
@@ -183,7 +183,7 @@ pub async fn within<T, E: From<GetError>>(time: Duration, asking: impl Future<Ou
 /// # Errors
 /// [`AskError`].
 pub async fn report(agent: &AgentUrl) -> Result<Vec<u8>, AskError> {
-    let asking = async { Answer::of(agent, report::PATH).await?.whole(REPORT_BYTES_MAX).await };
+    let asking = async { AgentAnswer::request(agent, report::PATH).await?.whole(REPORT_BYTES_MAX).await };
     within(AGENT_TIME, asking).await
 }
 
@@ -193,17 +193,17 @@ pub fn foreign<E: fmt::Display>(path: &'static str) -> impl Fn(E) -> AskError {
 }
 
 /// The answer of an agent, whose status was 200. Its body is still to be read.
-pub struct Answer {
-    link: Link,
+pub struct AgentAnswer {
+    link: HttpConnection,
     body: Incoming,
 }
 
-impl Answer {
+impl AgentAnswer {
     /// Sends a request to an agent and reads the head of the answer.
     ///
     /// # Errors
     /// [`AskError`].
-    pub async fn of(agent: &AgentUrl, path: &str) -> Result<Self, AskError> {
+    pub async fn request(agent: &AgentUrl, path: &str) -> Result<Self, AskError> {
         let addresses = match &agent.host {
             Host::Address(address) => vec![*address],
             Host::Name(name) => dns::host_addresses(name, AddressFamily::Any).await?,
@@ -211,7 +211,7 @@ impl Answer {
         // A port that is forwarded to a workstation may be open at one address of localhost only.
         let servers: Vec<SocketAddr> = addresses.into_iter().map(|a| SocketAddr::new(a, agent.port)).collect();
         let stream = TcpStream::connect(&servers[..]).await.map_err(GetError::Connect)?;
-        let mut link = Link::handshake(stream).await.map_err(GetError::Wire)?;
+        let mut link = HttpConnection::handshake(stream).await.map_err(GetError::Wire)?;
         // The name as typed, because there may be a proxy at the address.
         let host = agent.to_string().replacen("http://", "", 1);
         let request = Request::get(path).header(header::HOST, host).body(http_body_util::Empty::new());
@@ -243,7 +243,7 @@ impl Answer {
         limit: usize,
         mut reader: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<bool, E> {
-        let mut lines = Lines::new(line_limit);
+        let mut lines = BodyLines::new(line_limit);
         let mut bytes_left = limit;
         while let Some(frame) = self.link.frame(&mut self.body).await {
             let Ok(data) = frame.map_err(GetError::Wire)?.into_data() else { continue };
@@ -283,7 +283,7 @@ mod tests {
         let own = AgentUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port: 80 };
         let listed = |members: &str| {
             let text = format!(r#"{{"source":{{"node":"a"{members}}},"peers":[{}]}}"#, peers.join(","));
-            let listed = Listed::from_report(&own, &serde_json::from_str(&text).unwrap());
+            let listed = ListedAgents::from_report(&own, &serde_json::from_str(&text).unwrap());
             (listed.urls.iter().map(ToString::to_string).collect::<Vec<_>>(), listed.is_whole)
         };
         let (urls, is_whole) = listed(r#","members":3"#);
@@ -339,7 +339,7 @@ mod tests {
         let of = |node, family| {
             let own = AgentUrl { host: Host::Address(Ipv4Addr::LOCALHOST.into()), port: 80 };
             let found: Vec<String> =
-                addresses_of(&own, node, family, &report).iter().map(ToString::to_string).collect();
+                addresses_in_report(&own, node, family, &report).iter().map(ToString::to_string).collect();
             found.join(" ")
         };
         assert_eq!([of("b", AddressFamily::Any), of("a", AddressFamily::Any)], ["10.0.0.2 fd00::2", "127.0.0.1"]);
@@ -369,7 +369,7 @@ mod tests {
 
     /// Returns the result of `lines` for an agent that answers with this body. The limits are 8
     /// bytes a line and 20 in all.
-    async fn lines_of(body: &'static [u8]) -> (Result<bool, GetError>, Vec<String>) {
+    async fn read_lines(body: &'static [u8]) -> (Result<bool, GetError>, Vec<String>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let server = async {
@@ -389,7 +389,7 @@ mod tests {
                 found.push(String::from_utf8(line.to_vec()).unwrap());
                 Ok(())
             };
-            Answer::of(&agent, "/").await.unwrap().lines(8, 20, take).await
+            AgentAnswer::request(&agent, "/").await.unwrap().lines(8, 20, take).await
         };
         let (done, ()) = tokio::join!(asking, server);
         (done, found)
@@ -398,7 +398,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_ends_within_a_line_has_lost_its_end() {
         for (body, is_whole) in [(&b"a\nb\n"[..], true), (b"a\n\nb\n \n", true), (b"a\nb\nc", false)] {
-            let (done, found) = lines_of(body).await;
+            let (done, found) = read_lines(body).await;
             assert_eq!((done.unwrap(), &found[..]), (is_whole, &["a".to_owned(), "b".to_owned()][..]), "{body:?}");
         }
     }
@@ -406,10 +406,10 @@ mod tests {
     #[tokio::test]
     async fn an_answer_or_a_line_beyond_its_limit_is_an_error() {
         for (body, limit) in [(&[b'\n'; 21][..], 20), (&[b'x'; 9], 8), (b"1234567\n1234567\n1234567\n", 20)] {
-            let (done, _) = lines_of(body).await;
+            let (done, _) = read_lines(body).await;
             assert!(matches!(done, Err(GetError::TooLarge(found)) if found == limit), "{done:?}");
         }
-        assert!(lines_of(&[b'\n'; 20]).await.0.is_ok());
+        assert!(read_lines(&[b'\n'; 20]).await.0.is_ok());
     }
 
     #[tokio::test]
@@ -423,7 +423,7 @@ mod tests {
             assert!(stream.read(&mut [0; 1_000]).await.unwrap() > 0);
             while stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await.is_ok() {}
         };
-        let asking = async move { Answer::of(&agent, report::PATH).await?.whole(9).await };
+        let asking = async move { AgentAnswer::request(&agent, report::PATH).await?.whole(9).await };
         let (got, ()) = tokio::join!(asking, server);
         assert!(got.as_ref().is_err_and(|error| error.to_string().contains("beside the body")), "{got:?}");
     }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::summary::NodeSummary;
 use crate::sys::console::printable;
-use crate::sys::table::{self, Cell, Kind, kilobytes, known, percent, time};
+use crate::sys::table::{self, Cell, ColumnKind, kilobytes, known, percent, time};
 use crate::sys::terminal::Terminal;
 
 /// The number of nodes that a group needs for a meaningful range.
@@ -20,10 +20,10 @@ const NODES_MIN: usize = 3;
 
 /// One build on machines with the same number of CPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Group {
+pub struct BuildGroup {
     /// The properties that distinguish it from other groups.
     #[serde(flatten)]
-    pub build: Build,
+    pub build: AgentBuild,
     /// The number of agents in the group.
     pub nodes: usize,
     /// Resident memory, in bytes.
@@ -39,7 +39,7 @@ pub struct Group {
 
 /// The properties that are the same in a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Build {
+pub struct AgentBuild {
     /// The number of CPUs of the machine.
     pub cpus: u64,
     /// The malloc that runs.
@@ -65,7 +65,7 @@ pub struct Range<T> {
 }
 
 impl<T: Copy + PartialOrd> Range<T> {
-    fn of(values: impl Iterator<Item = T>) -> Option<Self> {
+    fn from_values(values: impl Iterator<Item = T>) -> Option<Self> {
         let mut values: Vec<T> = values.collect();
         values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
         let (min, max) = (*values.first()?, *values.last()?);
@@ -79,11 +79,11 @@ impl<T: Copy + PartialOrd> Range<T> {
 
 /// Returns the groups of all agents that report their build, sorted by CPUs,
 /// then by resident memory.
-pub fn of(nodes: &[NodeSummary]) -> Vec<Group> {
-    let mut found: BTreeMap<Build, Vec<&NodeSummary>> = BTreeMap::new();
+pub fn by_build(nodes: &[NodeSummary]) -> Vec<BuildGroup> {
+    let mut found: BTreeMap<AgentBuild, Vec<&NodeSummary>> = BTreeMap::new();
     for node in nodes {
         if let (Some(cpus), Some(allocator)) = (node.cpus, node.allocator.clone()) {
-            let build = Build {
+            let build = AgentBuild {
                 cpus,
                 allocator,
                 narenas: node.narenas,
@@ -93,17 +93,17 @@ pub fn of(nodes: &[NodeSummary]) -> Vec<Group> {
             found.entry(build).or_default().push(node);
         }
     }
-    let mut groups: Vec<Group> = (found.into_iter())
-        .map(|(build, nodes)| Group {
+    let mut groups: Vec<BuildGroup> = (found.into_iter())
+        .map(|(build, nodes)| BuildGroup {
             build,
             nodes: nodes.len(),
-            rss_bytes: Range::of(nodes.iter().filter_map(|node| node.rss_bytes)),
-            private_dirty_bytes: Range::of(nodes.iter().filter_map(|node| node.private_dirty_bytes)),
-            cpu_seconds_per_probe: Range::of(nodes.iter().filter_map(|node| node.cpu_seconds_per_probe)),
+            rss_bytes: Range::from_values(nodes.iter().filter_map(|node| node.rss_bytes)),
+            private_dirty_bytes: Range::from_values(nodes.iter().filter_map(|node| node.private_dirty_bytes)),
+            cpu_seconds_per_probe: Range::from_values(nodes.iter().filter_map(|node| node.cpu_seconds_per_probe)),
             smallest: false,
         })
         .collect();
-    let rss = |group: &Group| group.rss_bytes.map_or(u64::MAX, |rss| rss.median);
+    let rss = |group: &BuildGroup| group.rss_bytes.map_or(u64::MAX, |rss| rss.median);
     groups.sort_by_key(|group| (group.build.cpus, rss(group)));
     for same in groups.chunk_by_mut(|a, b| a.build.cpus == b.build.cpus) {
         let compared = same.iter().filter(|group| group.rss_bytes.is_some()).count();
@@ -114,21 +114,21 @@ pub fn of(nodes: &[NodeSummary]) -> Vec<Group> {
 
 /// Formats the table, followed by one sentence for each number of CPUs. With `is_wide` every figure
 /// has its range. Without, only resident memory has one, and lines fit into the terminal.
-pub fn render(groups: &[Group], nodes: &[NodeSummary], is_wide: bool, terminal: Terminal) -> String {
+pub fn render(groups: &[BuildGroup], nodes: &[NodeSummary], is_wide: bool, terminal: Terminal) -> String {
     let terminal = if is_wide { terminal.unlimited() } else { terminal };
     let heads = [
-        ("CORES", Kind::Number),
-        ("ALLOCATOR", Kind::Text),
-        ("NARENAS", Kind::Number),
-        ("LINKAGE", Kind::Text),
-        ("LIBC", Kind::Text),
-        ("NODES", Kind::Number),
-        ("RSS KB", Kind::Number),
-        ("DIRTY KB", Kind::Number),
-        ("CPU/PROBE", Kind::Number),
+        ("CORES", ColumnKind::Number),
+        ("ALLOCATOR", ColumnKind::Text),
+        ("NARENAS", ColumnKind::Number),
+        ("LINKAGE", ColumnKind::Text),
+        ("LIBC", ColumnKind::Text),
+        ("NODES", ColumnKind::Number),
+        ("RSS KB", ColumnKind::Number),
+        ("DIRTY KB", ColumnKind::Number),
+        ("CPU/PROBE", ColumnKind::Number),
     ];
-    let cells = |group: &Group| {
-        let Group { build, nodes, .. } = group;
+    let cells = |group: &BuildGroup| {
+        let BuildGroup { build, nodes, .. } = group;
         [
             build.cpus.to_string(),
             build.allocator.clone(),
@@ -167,8 +167,8 @@ pub fn render(groups: &[Group], nodes: &[NodeSummary], is_wide: bool, terminal: 
 
 /// Names the smallest of these groups, which are sorted by resident memory. Also says whether
 /// the difference is clear.
-fn verdict(same: &[Group]) -> String {
-    let measured: Vec<(&Group, Range<u64>)> = same.iter().filter_map(|g| Some((g, g.rss_bytes?))).collect();
+fn verdict(same: &[BuildGroup]) -> String {
+    let measured: Vec<(&BuildGroup, Range<u64>)> = same.iter().filter_map(|g| Some((g, g.rss_bytes?))).collect();
     let [(smallest, least), others @ ..] = &measured[..] else { return "no agent says what it takes".into() };
     let Some((next, more)) = others.first() else {
         return format!("only {}, with nothing to compare it to", smallest.build.name());
@@ -194,7 +194,7 @@ fn verdict(same: &[Group]) -> String {
     text
 }
 
-impl Build {
+impl AgentBuild {
     fn name(&self) -> String {
         let narenas = self.narenas.map(|n| format!(", narenas {n}")).unwrap_or_default();
         let linkage = self.linkage.as_deref().unwrap_or("?");
@@ -224,7 +224,7 @@ mod tests {
     }
 
     fn sentence(rows: &[NodeSummary], cores: &str) -> String {
-        let text = render(&of(rows), rows, false, Terminal::PLAIN);
+        let text = render(&by_build(rows), rows, false, Terminal::PLAIN);
         text.lines().find(|line| line.starts_with(cores)).unwrap_or_else(|| panic!("{text}")).to_owned()
     }
 
@@ -234,7 +234,7 @@ mod tests {
         all.extend(rows("musl", 4, &[1_300, 1_320, 1_340]));
         all.extend(rows("musl", 64, &[1_400]));
         all.push(NodeSummary { error: Some("refused".into()), ..NodeSummary::default() });
-        let groups = of(&all);
+        let groups = by_build(&all);
         let found: Vec<_> =
             groups.iter().map(|g| (g.build.cpus, g.build.allocator.as_str(), g.nodes, g.smallest)).collect();
         assert_eq!(found, [(4, "musl", 3, true), (4, "jemalloc", 4, false), (64, "musl", 1, false)]);
@@ -269,7 +269,7 @@ mod tests {
         assert!(sentence(&few, "4 cores").ends_with("; with fewer than 3 nodes of each that may be chance."));
         let mut mixed = few.clone();
         mixed[0].version = Some("0.2.0".into());
-        let shown = |rows: &[NodeSummary]| render(&of(rows), rows, false, Terminal::PLAIN);
+        let shown = |rows: &[NodeSummary]| render(&by_build(rows), rows, false, Terminal::PLAIN);
         assert!(shown(&mixed).contains("Their versions differ (0.1.0, 0.2.0)"));
         assert!(!shown(&few).contains("differ ("));
     }

@@ -129,7 +129,7 @@ async fn look(settings: &FleetSettings) -> Result<Vec<NodeSummary>, FleetError> 
 }
 
 fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
-    let (is_wide, terminal) = (settings.form == Form::Wide, Terminal::of_stdout(settings.colours));
+    let (is_wide, terminal) = (settings.form == Form::Wide, Terminal::stdout(settings.colours));
     if !settings.by_allocator {
         return match settings.form {
             Form::Json => json_line(&nodes),
@@ -142,6 +142,6 @@ fn show(nodes: &[NodeSummary], settings: &FleetSettings) -> String {
             console::print_error(format_args!("{}: {error}", node.url));
         }
     }
-    let groups = groups::of(nodes);
+    let groups = groups::by_build(nodes);
     if settings.form == Form::Json { json_line(&groups) } else { groups::render(&groups, nodes, is_wide, terminal) }
 }

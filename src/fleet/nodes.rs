@@ -7,7 +7,7 @@ use super::summary::NodeSummary;
 use crate::config::Column;
 use crate::report::Network;
 use crate::sys::console::printable;
-use crate::sys::table::{self, Cell, Kind, kilobytes, known, percent, time};
+use crate::sys::table::{self, Cell, ColumnKind, kilobytes, known, percent, time};
 use crate::sys::terminal::{Terminal, Tint};
 
 /// Sorts the summaries: texts from A to Z, numbers the largest first. Unknown values come last, and
@@ -46,22 +46,22 @@ fn number<T: PartialOrd + Copy>(a: Option<T>, b: Option<T>) -> Ordering {
 /// reason.
 pub fn render_wide(nodes: &[NodeSummary], terminal: Terminal) -> String {
     let heads = [
-        ("NODE", Kind::Text),
-        ("RSS KB", Kind::Number),
-        ("DIRTY KB", Kind::Number),
-        ("CORES", Kind::Number),
-        ("THREADS", Kind::Number),
-        ("ALLOCATOR", Kind::Text),
-        ("NARENAS", Kind::Number),
-        ("LINKAGE", Kind::Text),
-        ("VERSION", Kind::Text),
-        ("CPU/PROBE", Kind::Number),
-        ("LOSS", Kind::Number),
-        ("LAG P99", Kind::Number),
-        ("PEERS", Kind::Number),
-        ("WATCHERS", Kind::Number),
-        ("LIST AGE", Kind::Number),
-        ("WORST PEER", Kind::Text),
+        ("NODE", ColumnKind::Text),
+        ("RSS KB", ColumnKind::Number),
+        ("DIRTY KB", ColumnKind::Number),
+        ("CORES", ColumnKind::Number),
+        ("THREADS", ColumnKind::Number),
+        ("ALLOCATOR", ColumnKind::Text),
+        ("NARENAS", ColumnKind::Number),
+        ("LINKAGE", ColumnKind::Text),
+        ("VERSION", ColumnKind::Text),
+        ("CPU/PROBE", ColumnKind::Number),
+        ("LOSS", ColumnKind::Number),
+        ("LAG P99", ColumnKind::Number),
+        ("PEERS", ColumnKind::Number),
+        ("WATCHERS", ColumnKind::Number),
+        ("LIST AGE", ColumnKind::Number),
+        ("WORST PEER", ColumnKind::Text),
     ];
     let cells = |node: &NodeSummary| {
         let count = |value: Option<u64>| known(value, |n| n.to_string()).into();
@@ -71,14 +71,14 @@ pub fn render_wide(nodes: &[NodeSummary], terminal: Terminal) -> String {
             known(node.private_dirty_bytes, kilobytes).into(),
             count(node.cpus),
             count(node.threads),
-            text_of(node.allocator.as_ref()),
+            text_cell(node.allocator.as_ref()),
             count(node.narenas),
-            text_of(node.linkage.as_ref()),
-            text_of(node.version.as_ref()),
+            text_cell(node.linkage.as_ref()),
+            text_cell(node.version.as_ref()),
             known(node.cpu_seconds_per_probe, time).into(),
             loss(node.loss),
             known(node.send_lag_p99_seconds, time).into(),
-            of_members(node).into(),
+            links_and_members(node).into(),
             watchers(node),
             known(node.peer_list_age_seconds, time).into(),
             last(node),
@@ -91,28 +91,28 @@ pub fn render_wide(nodes: &[NodeSummary], terminal: Terminal) -> String {
 /// the same for every agent, and agents that have not answered, are below the table.
 pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
     let heads = [
-        ("NODE", Kind::Text),
-        ("RSS KB", Kind::Number),
-        ("ALLOCATOR", Kind::Same),
-        ("VERSION", Kind::Same),
-        ("LOSS", Kind::Number),
-        ("LAG P99", Kind::Number),
-        ("PEERS", Kind::Number),
-        ("WATCHERS", Kind::Number),
-        ("WORST PEER", Kind::Text),
-        ("ITS LOSS", Kind::Number),
-        ("ITS P99", Kind::Number),
+        ("NODE", ColumnKind::Text),
+        ("RSS KB", ColumnKind::Number),
+        ("ALLOCATOR", ColumnKind::Same),
+        ("VERSION", ColumnKind::Same),
+        ("LOSS", ColumnKind::Number),
+        ("LAG P99", ColumnKind::Number),
+        ("PEERS", ColumnKind::Number),
+        ("WATCHERS", ColumnKind::Number),
+        ("WORST PEER", ColumnKind::Text),
+        ("ITS LOSS", ColumnKind::Number),
+        ("ITS P99", ColumnKind::Number),
     ];
     let answered = || nodes.iter().filter(|node| node.error.is_none());
     let cells = |node: &NodeSummary| {
         [
             node.node.clone().unwrap_or_else(|| node.url.clone()).into(),
             known(node.rss_bytes, kilobytes).into(),
-            text_of(node.allocator.as_ref()),
-            text_of(node.version.as_ref()),
+            text_cell(node.allocator.as_ref()),
+            text_cell(node.version.as_ref()),
             loss(node.loss),
             known(node.send_lag_p99_seconds, time).into(),
-            of_members(node).into(),
+            links_and_members(node).into(),
             watchers(node),
             known(worst_peer(node), |peer| peer).into(),
             loss(node.worst_peer_loss),
@@ -123,8 +123,8 @@ pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
     if answered().next().is_some() {
         text += &table::render_on(terminal, heads, answered().map(cells));
         let same = [
-            common(answered(), "version", |it| it.version.as_ref()),
-            common(answered(), "allocator", |it| it.allocator.as_ref()),
+            common(answered(), "version", |node| node.version.as_ref()),
+            common(answered(), "allocator", |node| node.allocator.as_ref()),
         ];
         let same: Vec<String> = same.into_iter().flatten().collect();
         if !same.is_empty() {
@@ -162,13 +162,13 @@ const COMMON_CHARACTERS_MAX: usize = 40;
 fn common<'a>(
     mut nodes: impl Iterator<Item = &'a NodeSummary>,
     name: &str,
-    of: fn(&NodeSummary) -> Option<&String>,
+    text: fn(&NodeSummary) -> Option<&String>,
 ) -> Option<String> {
-    let first = of(nodes.next()?).filter(|first| first.chars().count() <= COMMON_CHARACTERS_MAX)?;
-    nodes.all(|node| of(node) == Some(first)).then(|| format!("{name} {}", printable(first)))
+    let first = text(nodes.next()?).filter(|first| first.chars().count() <= COMMON_CHARACTERS_MAX)?;
+    nodes.all(|node| text(node) == Some(first)).then(|| format!("{name} {}", printable(first)))
 }
 
-fn text_of(text: Option<&String>) -> Cell {
+fn text_cell(text: Option<&String>) -> Cell {
     known(text, String::clone).into()
 }
 
@@ -177,7 +177,7 @@ fn loss(share: Option<f64>) -> Cell {
 }
 
 /// The number of links, and of other members. Each member may have several links.
-fn of_members(node: &NodeSummary) -> String {
+fn links_and_members(node: &NodeSummary) -> String {
     let others = node.members.filter(|members| *members > 0).map(|members| format!("/{}", members - 1));
     known(node.links, |links| format!("{links}{}", others.unwrap_or_default()))
 }
@@ -340,7 +340,8 @@ mod tests {
     #[test]
     fn no_name_url_error_or_hostile_text_makes_a_line_longer_than_100_columns() {
         let terminal = Terminal { columns: 100, has_colours: false };
-        let names = ["a", "b"].map(|it| format!("ip-10-0-123-45{it}.eu-central-1.compute.a-long-zone.internal"));
+        let names =
+            ["a", "b"].map(|suffix| format!("ip-10-0-123-45{suffix}.eu-central-1.compute.a-long-zone.internal"));
         assert!(names[0].len() > 50);
         let mut silent = NodeSummary {
             url: "http://[fd00:1234:5678:9abc:def0:1234:5678:9abc]:9877".into(),

@@ -86,12 +86,12 @@ fn loss(received: u64, lost: u64) -> Option<f64> {
 
 impl NodeSummary {
     fn parse(text: &[u8]) -> Result<Self, AskError> {
-        serde_json::from_slice(text).map(Self::of).map_err(ask::foreign(report::PATH))
+        serde_json::from_slice(text).map(Self::from_report).map_err(ask::foreign(report::PATH))
     }
 
     /// Returns the summary of a report. A figure that an older agent does not report is none.
-    fn of(Report { source, peers }: Report<'_>) -> Self {
-        let sum = |of: fn(&Peer<'_>) -> u64| peers.iter().map(of).fold(0, u64::saturating_add);
+    fn from_report(Report { source, peers }: Report<'_>) -> Self {
+        let sum = |count: fn(&Peer<'_>) -> u64| peers.iter().map(count).fold(0, u64::saturating_add);
         let recent_loss = |peer: &Peer<'_>| loss(peer.recent.received.into(), peer.recent.lost.into());
         let weighed =
             |peer: &Peer<'_>| weighed_loss(peer.recent.lost, peer.recent.lost.saturating_add(peer.recent.received));

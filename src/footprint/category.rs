@@ -87,7 +87,7 @@ pub struct Footprint {
 
 impl Footprint {
     /// Returns the amounts of one category.
-    pub const fn of(&self, category: Category) -> Amounts {
+    pub const fn amounts_in(&self, category: Category) -> Amounts {
         self.amounts[category as usize]
     }
 }

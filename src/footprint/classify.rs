@@ -1,5 +1,5 @@
 //! Classifies each mapping by its purpose, and adds the amounts up. This module only decides: the
-//! content of files and the state of pages come through [`Sources`].
+//! content of files and the state of pages come through [`ClassifierSources`].
 //!
 //! | mapping | category |
 //! |---|---|
@@ -19,13 +19,13 @@
 //! pages of zeros that were only read, which the kernel does not count as resident.
 
 use super::smaps::Mapping;
-use super::stacks::Stack;
+use super::stacks::ThreadStack;
 use super::{Amounts, Category, Elf, Footprint};
 
 /// What is known about the content of a file.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one at a time, and the agent's must not be on the heap")]
-pub enum Content {
+pub enum FileContent {
     /// A program or a library.
     Program(Elf),
     /// Neither a program nor a library.
@@ -35,9 +35,9 @@ pub enum Content {
 }
 
 /// The other information that a classification needs.
-pub trait Sources {
+pub trait ClassifierSources {
     /// Returns the content of the file behind a mapping of `path`.
-    fn content(&mut self, mapping: &Mapping, path: &[u8]) -> Content;
+    fn content(&mut self, mapping: &Mapping, path: &[u8]) -> FileContent;
     /// Counts the pages between two addresses, in KB. All resident pages are clean, except
     /// anonymous ones. Returns none if the kernel does not provide the page map.
     fn pages(&mut self, start: u64, end: u64, page: u64) -> Option<Amounts>;
@@ -45,16 +45,16 @@ pub trait Sources {
 
 /// The file whose consecutive mappings are being read.
 #[derive(Clone, Copy, Debug)]
-struct Object {
+struct MappedFile {
     device: u64,
     inode: u64,
-    content: Content,
+    content: FileContent,
     /// The difference between addresses in memory and in the file, known after the first segment.
     bias: Option<u64>,
 }
 
 /// The relation between a mapping and its file.
-enum Known {
+enum FileRelation {
     /// The mapping is part of a loaded program.
     Loaded,
     /// The mapping is not part of a loaded program.
@@ -66,17 +66,17 @@ enum Known {
 /// Adds mappings up, in ascending order.
 pub struct Classifier<'a, S> {
     sources: S,
-    stacks: &'a [Stack],
-    object: Option<Object>,
+    stacks: &'a [ThreadStack],
+    object: Option<MappedFile>,
     total: Footprint,
 }
 
 /// The page size if the kernel does not report one (before 2.6.29): 4 KB.
 const PAGE_BYTES: u64 = 4_096;
 
-impl<'a, S: Sources> Classifier<'a, S> {
+impl<'a, S: ClassifierSources> Classifier<'a, S> {
     /// Creates a classifier without mappings. `stacks` are the stacks that have no name.
-    pub fn new(sources: S, stacks: &'a [Stack]) -> Self {
+    pub fn new(sources: S, stacks: &'a [ThreadStack]) -> Self {
         Self { sources, stacks, object: None, total: Footprint::default() }
     }
 
@@ -123,36 +123,36 @@ impl<'a, S: Sources> Classifier<'a, S> {
             return other;
         }
         match self.file(mapping, path, page) {
-            Known::Loaded | Known::Nothing if mapping.may(b'x') => Category::Text,
-            Known::Loaded | Known::Nothing if mapping.may(b'w') => Category::Data,
-            Known::Nothing if mapping.private_dirty > 0 || mapping.swap > 0 => Category::Relro,
-            Known::Loaded | Known::Nothing => Category::Rodata,
-            Known::Other => other,
+            FileRelation::Loaded | FileRelation::Nothing if mapping.may(b'x') => Category::Text,
+            FileRelation::Loaded | FileRelation::Nothing if mapping.may(b'w') => Category::Data,
+            FileRelation::Nothing if mapping.private_dirty > 0 || mapping.swap > 0 => Category::Relro,
+            FileRelation::Loaded | FileRelation::Nothing => Category::Rodata,
+            FileRelation::Other => other,
         }
     }
 
     /// Returns the relation between a mapping and its file. It is a program's only if the mapping
     /// is part of the program as it is loaded.
-    fn file(&mut self, mapping: &Mapping, path: &[u8], page: u64) -> Known {
-        let same = |object: &Object| object.inode == mapping.inode && object.device == mapping.device;
+    fn file(&mut self, mapping: &Mapping, path: &[u8], page: u64) -> FileRelation {
+        let same = |object: &MappedFile| object.inode == mapping.inode && object.device == mapping.device;
         if !self.object.as_ref().is_some_and(same) {
             let content = self.sources.content(mapping, path);
-            self.object = Some(Object { device: mapping.device, inode: mapping.inode, content, bias: None });
+            self.object = Some(MappedFile { device: mapping.device, inode: mapping.inode, content, bias: None });
         }
-        let Some(object) = &mut self.object else { return Known::Nothing };
+        let Some(object) = &mut self.object else { return FileRelation::Nothing };
         let elf = match &object.content {
-            Content::Program(elf) => elf,
-            Content::Other => return Known::Other,
-            Content::Unknown => return Known::Nothing,
+            FileContent::Program(elf) => elf,
+            FileContent::Other => return FileRelation::Other,
+            FileContent::Unknown => return FileRelation::Nothing,
         };
         if object.bias.is_some_and(|bias| elf.holds(mapping.start.wrapping_sub(bias), mapping.offset, page)) {
-            return Known::Loaded;
+            return FileRelation::Loaded;
         }
         let permits = (mapping.may(b'w'), mapping.may(b'x'));
         let bias = elf.bias(mapping.start, mapping.end - mapping.start, mapping.offset, page, permits);
         // A process that only reads a program's file does not change where the program is loaded.
         object.bias = bias.or(object.bias);
-        if bias.is_some() { Known::Loaded } else { Known::Other }
+        if bias.is_some() { FileRelation::Loaded } else { FileRelation::Other }
     }
 
     /// Adds the amounts of a mapping to the categories of its parts: to `whole`, except for the
@@ -186,7 +186,7 @@ impl<'a, S: Sources> Classifier<'a, S> {
         visit: &mut dyn FnMut(&mut S, Category, u64, u64),
     ) {
         let program = self.object.as_ref().and_then(|object| match &object.content {
-            Content::Program(elf) => object.bias.map(|bias| (elf, bias, object)),
+            FileContent::Program(elf) => object.bias.map(|bias| (elf, bias, object)),
             _ => None,
         });
         // The mapping belongs to this file, or may be its bss: private memory without a file.

@@ -9,14 +9,14 @@ const PAGE: u64 = 0x1000;
 /// Files by their inode, and pages by their address: 'c' of a file, 'd' anonymous, 's' swapped.
 #[derive(Default)]
 struct Scripted {
-    files: HashMap<u64, Content>,
+    files: HashMap<u64, FileContent>,
     pages: HashMap<u64, char>,
     no_page_map: bool,
 }
 
-impl Sources for &Scripted {
-    fn content(&mut self, mapping: &Mapping, _: &[u8]) -> Content {
-        self.files.get(&mapping.inode).copied().unwrap_or(Content::Unknown)
+impl ClassifierSources for &Scripted {
+    fn content(&mut self, mapping: &Mapping, _: &[u8]) -> FileContent {
+        self.files.get(&mapping.inode).copied().unwrap_or(FileContent::Unknown)
     }
 
     fn pages(&mut self, start: u64, end: u64, page: u64) -> Option<Amounts> {
@@ -27,8 +27,8 @@ impl Sources for &Scripted {
     }
 }
 
-fn program(headers: &[Header]) -> Content {
-    Content::Program(read(&file(true, headers)).unwrap())
+fn program(headers: &[Header]) -> FileContent {
+    FileContent::Program(read(&file(true, headers)).unwrap())
 }
 
 /// The smaps text of a mapping. `dirty` of the `rss` KB are private and dirty.
@@ -40,7 +40,7 @@ fn mapping(head: &str, rss: u64, dirty: u64, swap: u64) -> String {
     )
 }
 
-fn classified(sources: &Scripted, stacks: &[Stack], text: &str) -> Footprint {
+fn classified(sources: &Scripted, stacks: &[ThreadStack], text: &str) -> Footprint {
     let mut classifier = Classifier::new(sources, stacks);
     let (mut buffer, mut path) = ([0; 4_096], [0; 256]);
     smaps::each(&mut text.as_bytes(), &mut buffer, &mut path, &mut |m, p| classifier.add(m, p)).unwrap();
@@ -55,9 +55,9 @@ fn classified(sources: &Scripted, stacks: &[Stack], text: &str) -> Footprint {
 
 fn hold(total: &Footprint, expected: &[(Category, u64, u64, u64)]) {
     for category in Category::ALL {
-        let listed = expected.iter().find(|(of, ..)| *of == category);
+        let listed = expected.iter().find(|(listed, ..)| *listed == category);
         let (clean, dirty, swap) = listed.map_or((0, 0, 0), |(_, clean, dirty, swap)| (*clean, *dirty, *swap));
-        assert_eq!(total.of(category), Amounts { clean, dirty, swap }, "{category:?}");
+        assert_eq!(total.amounts_in(category), Amounts { clean, dirty, swap }, "{category:?}");
     }
 }
 
@@ -171,7 +171,7 @@ fn each_library_of_a_dynamic_program_is_classified_by_its_own_headers() {
         (LOAD, 6, 0x5_d80, 0x6_d80, 0x4_00, 0x2_500),
         (RELRO, 4, 0x5_d80, 0x6_d80, 0x2_80, 0x2_80),
     ];
-    let files = HashMap::from([(1, program(&library)), (2, program(&library)), (3, Content::Other)]);
+    let files = HashMap::from([(1, program(&library)), (2, program(&library)), (3, FileContent::Other)]);
     let sources = Scripted { files, ..Scripted::default() };
     let text = [
         mapping("7f0000000000-7f0000001000 r--p 00000000 fe:00 1 /lib/a.so", 4, 0, 0),
@@ -223,7 +223,10 @@ fn a_virtual_machine_of_many_mappings_has_its_stacks_where_its_threads_are() {
         text += &mapping(&format!("{:x}-{:x} ---p 00000000 00:00 0", at, at + 0x1000), 0, 0, 0);
         text += &mapping(&format!("{:x}-{:x} rw-p 00000000 00:00 0", at + 0x1000, at + 0x10_0000), 24, 24, 0);
         text += &mapping(&format!("{:x}-{:x} rw-p 00000000 00:00 0", at + 0x11_0000, at + 0x12_0000), 8, 8, 0);
-        stacks.extend([Stack { pointer: 0, start: at + 0x1000, end: at + 0x10_0000 }, Stack::at(at + 0x11_8000)]);
+        stacks.extend([
+            ThreadStack { pointer: 0, start: at + 0x1000, end: at + 0x10_0000 },
+            ThreadStack::at(at + 0x11_8000),
+        ]);
     }
     text += &mapping("7f8000000000-7f8000100000 rwxp 00000000 00:00 0", 400, 400, 0);
     text += &mapping("7f8000200000-7f8000300000 rw-s 00000000 00:01 77 /memfd:heap (deleted)", 64, 32, 16);
@@ -238,7 +241,7 @@ fn a_virtual_machine_of_many_mappings_has_its_stacks_where_its_threads_are() {
 fn a_stack_that_runs_into_other_memory_is_split_at_its_end() {
     let pages = [(0x7_f000, 'd'), (0x8_0000, 'd'), (0x8_1000, 'd'), (0x4_0000, 'd'), (0x3_f000, 's')];
     let sources = Scripted { pages: HashMap::from(pages), ..Scripted::default() };
-    let stacks = [0x1_0000, 0x4_0000, 0x30_0000].map(|start| Stack { pointer: 0, start, end: start + 0x4_0000 });
+    let stacks = [0x1_0000, 0x4_0000, 0x30_0000].map(|start| ThreadStack { pointer: 0, start, end: start + 0x4_0000 });
     let text = mapping("00040000-00200000 rw-p 00000000 00:00 0", 400, 400, 8);
     hold(&classified(&sources, &stacks, &text), &[(Stacks, 0, 8, 0), (Anon, 0, 392, 8)]);
 }
@@ -274,5 +277,5 @@ fn a_sum_that_would_overflow_stays_at_the_largest_number() {
         smaps::each(&mut text.as_bytes(), &mut buffer, &mut path, &mut |m, p| classifier.add(m, p)).unwrap();
     }
     let total = classifier.total();
-    assert_eq!((total.rss, total.of(Anon).dirty, total.private), (u64::MAX, u64::MAX, u64::MAX));
+    assert_eq!((total.rss, total.amounts_in(Anon).dirty, total.private), (u64::MAX, u64::MAX, u64::MAX));
 }

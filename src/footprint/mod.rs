@@ -116,7 +116,7 @@ fn agents() -> Result<Vec<Process>, FootprintError> {
     let mut found = Vec::new();
     let mut failed = None;
     for id in ids()? {
-        let (Ok(program) | Err((program, _))) = name::of_program(id);
+        let (Ok(program) | Err((program, _))) = name::program_name(id);
         if !program.starts_with(CANARY) {
             continue;
         }
@@ -140,7 +140,7 @@ fn agents() -> Result<Vec<Process>, FootprintError> {
 
 /// Reads one process by category.
 fn process(id: u32) -> Result<Process, FootprintError> {
-    let directory = ProcDir::Of(id);
+    let directory = ProcDir::Process(id);
     let refused = |error: io::Error| match error.kind() {
         io::ErrorKind::PermissionDenied => FootprintError::NoPermission(id),
         io::ErrorKind::NotFound if directory.open("stat").is_ok() => FootprintError::NoMemory(id),
@@ -148,7 +148,7 @@ fn process(id: u32) -> Result<Process, FootprintError> {
         _ => system(format!("read the memory of process {id}"))(error),
     };
     let footprint = process::read(directory).map_err(refused)?;
-    let (Ok(name) | Err((name, _))) = name::of_program(id);
+    let (Ok(name) | Err((name, _))) = name::program_name(id);
     // This figure is exact. The sum of the parts is rounded down for each.
     let pss = process::sum(directory, &mut [0; process::READ_BYTES]).map_or(footprint.pss, |sum| sum.pss);
     let page_tables = proc::find(directory.path("status"), |line| proc::number(line, "VmPTE:"));

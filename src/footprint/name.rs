@@ -19,8 +19,8 @@ const DELETED: &[u8] = b" (deleted)";
 /// # Errors
 /// The process's own name, as far as that can be read, and the reason why its program cannot be
 /// read. The reason is not found for a kernel thread, a zombie, or a process that has ended.
-pub fn of_program(id: u32) -> Result<String, (String, io::Error)> {
-    let directory = ProcDir::Of(id);
+pub fn program_name(id: u32) -> Result<String, (String, io::Error)> {
+    let directory = ProcDir::Process(id);
     let comm = comm(directory);
     let file = match file_name(directory) {
         Ok(file) if file.starts_with(&comm) => return Ok(file),
@@ -28,7 +28,7 @@ pub fn of_program(id: u32) -> Result<String, (String, io::Error)> {
         Err(error) => return Err((comm, error)),
     };
     let parent = proc::find(directory.path("status"), |line| proc::number(line, "PPid:"));
-    let same = parent.is_some_and(|id| file_name(ProcDir::Of(id)).is_ok_and(|parent| parent == file));
+    let same = parent.is_some_and(|id| file_name(ProcDir::Process(id)).is_ok_and(|parent| parent == file));
     Ok(if same { file } else { comm })
 }
 
@@ -58,12 +58,12 @@ mod tests {
     fn the_name_of_a_process_is_that_of_its_file_which_the_kernel_does_not_cut() {
         let file = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned();
         assert!(file.len() > 15, "{file}");
-        assert_eq!(of_program(std::process::id()).map_err(|(name, _)| name), Ok(file));
+        assert_eq!(program_name(std::process::id()).map_err(|(name, _)| name), Ok(file));
     }
 
     #[test]
     fn a_process_that_does_not_exist_has_no_name() {
-        let (name, error) = of_program(u32::MAX).unwrap_err();
+        let (name, error) = program_name(u32::MAX).unwrap_err();
         assert_eq!((name.as_str(), error.kind()), ("", io::ErrorKind::NotFound));
     }
 }

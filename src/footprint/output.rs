@@ -4,25 +4,25 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::programs::{Programs, Row};
+use super::programs::{ProgramRow, Programs};
 use super::{Amounts, Category, Footprint};
 use crate::sys::console::{json_line, printable};
-use crate::sys::table::{self, Kind};
+use crate::sys::table::{self, ColumnKind};
 
-const CATEGORY_HEADS: [(&str, Kind); 5] = [
-    ("CATEGORY", Kind::Text),
-    ("CLEAN", Kind::Number),
-    ("DIRTY", Kind::Number),
-    ("RSS", Kind::Number),
-    ("SWAP", Kind::Number),
+const CATEGORY_HEADS: [(&str, ColumnKind); 5] = [
+    ("CATEGORY", ColumnKind::Text),
+    ("CLEAN", ColumnKind::Number),
+    ("DIRTY", ColumnKind::Number),
+    ("RSS", ColumnKind::Number),
+    ("SWAP", ColumnKind::Number),
 ];
-const PROGRAM_HEADS: [(&str, Kind); 6] = [
-    ("PRIVATE", Kind::Number),
-    ("SHARED", Kind::Number),
-    ("RAM", Kind::Number),
-    ("SWAP", Kind::Number),
-    ("COUNT", Kind::Number),
-    ("PROGRAM (KB)", Kind::Text),
+const PROGRAM_HEADS: [(&str, ColumnKind); 6] = [
+    ("PRIVATE", ColumnKind::Number),
+    ("SHARED", ColumnKind::Number),
+    ("RAM", ColumnKind::Number),
+    ("SWAP", ColumnKind::Number),
+    ("COUNT", ColumnKind::Number),
+    ("PROGRAM (KB)", ColumnKind::Text),
 ];
 
 /// A process, and the figures that are shown of it.
@@ -77,7 +77,7 @@ struct RowJson<'a> {
 }
 
 #[derive(Serialize)]
-struct Answer<'a> {
+struct FootprintJson<'a> {
     processes: Vec<ProcessJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     programs: Option<Vec<RowJson<'a>>>,
@@ -92,10 +92,10 @@ const fn bytes(kilobytes: u64) -> u64 {
 }
 
 impl<'a> ProcessJson<'a> {
-    fn of(process: &'a Process) -> Self {
+    fn new(process: &'a Process) -> Self {
         let footprint = &process.footprint;
         let category = |category: Category| {
-            let Amounts { clean, dirty, swap } = footprint.of(category);
+            let Amounts { clean, dirty, swap } = footprint.amounts_in(category);
             CategoryJson {
                 category: category.label(),
                 clean_bytes: bytes(clean),
@@ -118,7 +118,7 @@ impl<'a> ProcessJson<'a> {
 }
 
 impl<'a> RowJson<'a> {
-    fn of(row: &Row, name: &'a str) -> Self {
+    fn new(row: &ProgramRow, name: &'a str) -> Self {
         Self {
             name,
             count: row.count,
@@ -133,8 +133,8 @@ impl<'a> RowJson<'a> {
 /// Appends processes by category: one table for each, or all as one object on one line.
 pub fn processes(out: &mut Vec<u8>, processes: &[Process], json: bool) {
     if json {
-        let processes = processes.iter().map(ProcessJson::of).collect();
-        let answer = Answer { processes, programs: None, total: None, unreadable: None };
+        let processes = processes.iter().map(ProcessJson::new).collect();
+        let answer = FootprintJson { processes, programs: None, total: None, unreadable: None };
         return out.extend_from_slice(json_line(&answer).as_bytes());
     }
     for (index, process) in processes.iter().enumerate() {
@@ -153,7 +153,7 @@ fn by_category(process: &Process) -> String {
     let mut total = Amounts::default();
     let mut lines = Vec::new();
     for category in Category::ALL {
-        let amounts = footprint.of(category);
+        let amounts = footprint.amounts_in(category);
         total.add(amounts);
         // These two are rare, and the agent never has them.
         let rare = matches!(category, Category::File | Category::Shared);
@@ -182,7 +182,7 @@ fn by_category(process: &Process) -> String {
 pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
     let total = programs.total();
     let rows = programs.rows.iter().map(|row| (row, row.name.as_str())).chain([(&total, "total")]);
-    let cells = |(row, name): (&Row, &str)| {
+    let cells = |(row, name): (&ProgramRow, &str)| {
         let numbers = [row.private, row.shared, row.ram(), row.swap, row.count].map(|number| number.to_string());
         let [private, shared, ram, swap, count] = numbers;
         [private, shared, ram, swap, count, name.to_owned()]
@@ -192,10 +192,10 @@ pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
 
 /// Appends programs, and their processes by category, as one object on one line.
 pub fn programs_json(out: &mut Vec<u8>, programs: &Programs, processes: &[Process]) {
-    let answer = Answer {
-        processes: processes.iter().map(ProcessJson::of).collect(),
-        programs: Some(programs.rows.iter().map(|row| RowJson::of(row, &row.name)).collect()),
-        total: Some(RowJson::of(&programs.total(), "")),
+    let answer = FootprintJson {
+        processes: processes.iter().map(ProcessJson::new).collect(),
+        programs: Some(programs.rows.iter().map(|row| RowJson::new(row, &row.name)).collect()),
+        total: Some(RowJson::new(&programs.total(), "")),
         unreadable: Some(programs.unreadable.1),
     };
     out.extend_from_slice(json_line(&answer).as_bytes());
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn each_program_is_a_row_and_the_last_row_is_the_total() {
-        let row = |name: &str, private| Row { name: name.into(), count: 1, private, shared: 5, swap: 1 };
+        let row = |name: &str, private| ProgramRow { name: name.into(), count: 1, private, shared: 5, swap: 1 };
         let found = Programs { rows: vec![row("a", 10), row("b\nc", 20)], ids: vec![42], unreadable: (Vec::new(), 3) };
         let mut out = Vec::new();
         programs(&mut out, &found);

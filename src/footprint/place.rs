@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-use super::classify::{Content, Sources};
+use super::classify::{ClassifierSources, FileContent};
 use super::smaps::Mapping;
 use super::{Amounts, Elf};
 
@@ -20,7 +20,7 @@ pub enum ProcDir {
     /// The process that reads.
     Own,
     /// The process with this id.
-    Of(u32),
+    Process(u32),
 }
 
 impl ProcDir {
@@ -28,7 +28,7 @@ impl ProcDir {
     pub fn path(self, name: &str) -> String {
         match self {
             Self::Own => format!("/proc/self/{name}"),
-            Self::Of(id) => format!("/proc/{id}/{name}"),
+            Self::Process(id) => format!("/proc/{id}/{name}"),
         }
     }
 
@@ -63,14 +63,14 @@ impl ProcDir {
 }
 
 /// The files of one process.
-pub struct Place {
+pub struct ProcessFiles {
     directory: ProcDir,
     program: Option<Vec<u8>>,
     /// Opened when it is first needed. Keeps the result of that.
     page_map: Option<io::Result<File>>,
 }
 
-impl Place {
+impl ProcessFiles {
     /// Creates the sources of a process. No file is opened yet.
     pub fn new(directory: ProcDir) -> Self {
         Self { directory, program: directory.program().ok(), page_map: None }
@@ -98,12 +98,12 @@ impl Place {
     }
 }
 
-impl Sources for Place {
-    fn content(&mut self, mapping: &Mapping, path: &[u8]) -> Content {
-        let Some(file) = self.file(mapping, path) else { return Content::Unknown };
+impl ClassifierSources for ProcessFiles {
+    fn content(&mut self, mapping: &Mapping, path: &[u8]) -> FileContent {
+        let Some(file) = self.file(mapping, path) else { return FileContent::Unknown };
         match Elf::read(|buffer, offset| file.read_exact_at(buffer, offset)) {
-            Some(elf) => Content::Program(elf),
-            None => Content::Other,
+            Some(elf) => FileContent::Program(elf),
+            None => FileContent::Other,
         }
     }
 

@@ -4,9 +4,9 @@ use std::io;
 
 use super::Footprint;
 use super::classify::Classifier;
-use super::place::{Place, ProcDir};
+use super::place::{ProcDir, ProcessFiles};
 use super::smaps::{self, Mapping};
-use super::stacks::{self, Stack};
+use super::stacks::{self, ThreadStack};
 use crate::limits::HTTP_WORKERS_MAX;
 
 /// Bytes that the command reads at a time, with room for the longest path (PATH_MAX) in a
@@ -46,7 +46,7 @@ pub fn sum(directory: ProcDir, buffer: &mut [u8]) -> io::Result<Mapping> {
 /// The kernel's error: not found if the process has no memory, or has ended.
 pub fn read(directory: ProcDir) -> io::Result<Footprint> {
     let mut stacks = Vec::new();
-    stacks::each_pointer(directory, |pointer| stacks.push(Stack::at(pointer)));
+    stacks::each_pointer(directory, |pointer| stacks.push(ThreadStack::at(pointer)));
     let total = pass(directory, &mut stacks, &mut [0; READ_BYTES], &mut [0; PATH_BYTES])?;
     // A process that ends during the pass looks like one with fewer mappings.
     if total.mappings == 0 || directory.open("smaps").and_then(|mut file| io::Read::read(&mut file, &mut [0]))? == 0 {
@@ -61,11 +61,11 @@ pub fn read(directory: ProcDir) -> io::Result<Footprint> {
 /// # Errors
 /// The kernel's error: not found if its files are empty.
 pub fn read_own() -> io::Result<Footprint> {
-    let mut stacks = [Stack::default(); OWN_THREADS_MAX];
+    let mut stacks = [ThreadStack::default(); OWN_THREADS_MAX];
     let mut threads = 0;
     stacks::each_pointer(ProcDir::Own, |pointer| {
         if let Some(place) = stacks.get_mut(threads) {
-            *place = Stack::at(pointer);
+            *place = ThreadStack::at(pointer);
             threads += 1;
         }
     });
@@ -80,11 +80,11 @@ const fn is_known(footprint: &Footprint) -> bool {
     footprint.rss > 0
 }
 
-fn pass(directory: ProcDir, stacks: &mut [Stack], buffer: &mut [u8], path: &mut [u8]) -> io::Result<Footprint> {
+fn pass(directory: ProcDir, stacks: &mut [ThreadStack], buffer: &mut [u8], path: &mut [u8]) -> io::Result<Footprint> {
     // Only the heads of the mappings, which cost little.
     stacks::find(&mut directory.open("maps")?, buffer, stacks)?;
     let mut smaps = directory.open("smaps")?;
-    let mut classifier = Classifier::new(Place::new(directory), stacks);
+    let mut classifier = Classifier::new(ProcessFiles::new(directory), stacks);
     smaps::each(&mut smaps, buffer, path, &mut |mapping, path| classifier.add(mapping, path))?;
     Ok(classifier.total())
 }
@@ -99,15 +99,15 @@ mod tests {
 
     #[test]
     fn categories_add_up_to_what_is_resident_to_the_kilobyte() {
-        for footprint in [read_own().unwrap(), read(ProcDir::Of(std::process::id())).unwrap()] {
+        for footprint in [read_own().unwrap(), read(ProcDir::Process(std::process::id())).unwrap()] {
             let resident: u64 = footprint.amounts.iter().map(|amounts| amounts.clean + amounts.dirty).sum();
             assert_eq!(resident, footprint.rss);
             assert_eq!(footprint.amounts.iter().map(|amounts| amounts.swap).sum::<u64>(), footprint.swap);
             for category in [Category::Text, Category::Rodata, Category::Relro, Category::Data, Category::Heap] {
-                let amounts = footprint.of(category);
+                let amounts = footprint.amounts_in(category);
                 assert!(amounts.clean + amounts.dirty > 0, "{category:?}");
             }
-            assert!(footprint.mappings > 10 && footprint.of(Category::Stacks).dirty > 0);
+            assert!(footprint.mappings > 10 && footprint.amounts_in(Category::Stacks).dirty > 0);
         }
     }
 
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn a_process_without_memory_is_not_found() {
-        let error = sum(ProcDir::Of(u32::MAX), &mut [0; 1_024]).unwrap_err();
+        let error = sum(ProcDir::Process(u32::MAX), &mut [0; 1_024]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert_eq!(read(ProcDir::Of(u32::MAX)).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(read(ProcDir::Process(u32::MAX)).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
             stdin.write_all(b"x").unwrap();
             stdout.read_exact(&mut [0]).unwrap();
         }
-        let directory = ProcDir::Of(child.id());
+        let directory = ProcDir::Process(child.id());
         let sum_now = || sum(directory, &mut [0; 1_024]).unwrap();
         // The kernel may take pages from the child between two readings. They are then read again.
         let readings = (0..100).map(|_| (sum_now(), read(directory).unwrap(), sum_now()));

@@ -32,7 +32,7 @@ const COMM_BYTES_MAX: usize = 15;
 
 /// One program. Amounts are in KB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct ProgramRow {
     /// The name of the program.
     pub name: String,
     /// The number of its processes.
@@ -46,7 +46,7 @@ pub struct Row {
     pub swap: u64,
 }
 
-impl Row {
+impl ProgramRow {
     /// Returns the memory that would be free without this program.
     pub const fn ram(&self) -> u64 {
         self.private.saturating_add(self.shared)
@@ -65,7 +65,7 @@ impl Row {
 #[derive(Debug, Default)]
 pub struct Programs {
     /// Rows in ascending order of memory.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ProgramRow>,
     /// The ids of the processes in these rows, in ascending order.
     pub ids: Vec<u32>,
     /// Processes that match but may not be read: some of their names, and their number.
@@ -73,7 +73,7 @@ pub struct Programs {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundProcesses {
     read: Vec<(u32, String, Mapping)>,
     unreadable: Vec<String>,
 }
@@ -86,7 +86,7 @@ impl Programs {
         let threads = threads.min(ids.len() / PROCESSES_PER_THREAD);
         let next = AtomicUsize::new(0);
         let work = || {
-            let (mut found, mut buffer) = (Found::default(), [0; READ_BYTES]);
+            let (mut found, mut buffer) = (FoundProcesses::default(), [0; READ_BYTES]);
             while let Some(block) = ids.chunks(BLOCK).nth(next.fetch_add(1, Ordering::Relaxed)) {
                 for id in block {
                     found.take(*id, filter, &mut buffer);
@@ -105,10 +105,10 @@ impl Programs {
         Self::group(found)
     }
 
-    fn group(found: Vec<Found>) -> Self {
-        let mut rows: BTreeMap<String, (Row, u64)> = BTreeMap::new();
+    fn group(found: Vec<FoundProcesses>) -> Self {
+        let mut rows: BTreeMap<String, (ProgramRow, u64)> = BTreeMap::new();
         let mut this = Self::default();
-        for Found { read, unreadable } in found {
+        for FoundProcesses { read, unreadable } in found {
             this.unreadable.1 += unreadable.len();
             this.unreadable.0.extend(unreadable);
             for (id, name, sum) in read {
@@ -124,10 +124,13 @@ impl Programs {
                 *huge = sum.shared_hugetlb.max(*huge);
             }
         }
-        let row =
-            |(name, (row, huge)): (String, (Row, u64))| Row { name, shared: row.shared.saturating_add(huge), ..row };
+        let row = |(name, (row, huge)): (String, (ProgramRow, u64))| ProgramRow {
+            name,
+            shared: row.shared.saturating_add(huge),
+            ..row
+        };
         this.rows = rows.into_iter().map(row).collect();
-        this.rows.sort_by_key(Row::ram);
+        this.rows.sort_by_key(ProgramRow::ram);
         this.ids.sort_unstable();
         this.unreadable.0.sort_unstable();
         this.unreadable.0.dedup();
@@ -136,8 +139,8 @@ impl Programs {
     }
 
     /// Returns the sum of all rows.
-    pub fn total(&self) -> Row {
-        self.rows.iter().fold(Row::default(), |mut total, row| {
+    pub fn total(&self) -> ProgramRow {
+        self.rows.iter().fold(ProgramRow::default(), |mut total, row| {
             total.add(row.count, row.private, row.shared, row.swap);
             total
         })
@@ -156,14 +159,14 @@ impl Programs {
     }
 }
 
-impl Found {
+impl FoundProcesses {
     fn take(&mut self, id: u32, filter: &str, buffer: &mut [u8]) {
-        let name = match name::of_program(id) {
+        let name = match name::program_name(id) {
             Ok(name) if name.contains(filter) => name,
             Ok(_) => return,
             Err((name, error)) => return self.refuse(id, name, filter, &error),
         };
-        match process::sum(ProcDir::Of(id), buffer) {
+        match process::sum(ProcDir::Process(id), buffer) {
             Ok(sum) => self.read.push((id, name, sum)),
             Err(error) => self.refuse(id, name, filter, &error),
         }
@@ -181,7 +184,7 @@ impl Found {
 
 /// Whether a process has memory. Any user may read that: a kernel thread and a zombie have size 0.
 fn has_memory(id: u32) -> bool {
-    crate::sys::proc::find(ProcDir::Of(id).path("statm"), |line| Some(!line.starts_with("0 "))) == Some(true)
+    crate::sys::proc::find(ProcDir::Process(id).path("statm"), |line| Some(!line.starts_with("0 "))) == Some(true)
 }
 
 #[cfg(test)]
@@ -195,14 +198,18 @@ mod tests {
     #[test]
     fn the_processes_of_a_program_are_one_row_and_the_largest_comes_last() {
         let found = vec![
-            Found {
+            FoundProcesses {
                 read: vec![(7, "b".into(), sum(100, 120, 0)), (3, "a".into(), sum(500, 500, 8))],
-                ..Found::default()
+                ..FoundProcesses::default()
             },
-            Found { read: vec![(5, "b".into(), sum(40, 39, 4))], unreadable: vec!["z".into(), "y".into(), "z".into()] },
+            FoundProcesses {
+                read: vec![(5, "b".into(), sum(40, 39, 4))],
+                unreadable: vec!["z".into(), "y".into(), "z".into()],
+            },
         ];
         let programs = Programs::group(found);
-        let row = |name: &str, count, private, shared, swap| Row { name: name.into(), count, private, shared, swap };
+        let row =
+            |name: &str, count, private, shared, swap| ProgramRow { name: name.into(), count, private, shared, swap };
         assert_eq!(programs.rows, [row("b", 2, 140, 20, 2), row("a", 1, 500, 0, 4)]);
         assert_eq!((programs.total(), programs.total().ram()), (row("", 3, 640, 20, 6), 660));
         assert_eq!((programs.ids, programs.unreadable), (vec![3, 5, 7], (vec!["y".into(), "z".into()], 3)));
@@ -211,7 +218,8 @@ mod tests {
     #[test]
     fn huge_pages_are_counted_and_shared_ones_once_per_program() {
         let huge = Mapping { private_hugetlb: 2_048, shared_hugetlb: 4_096, ..sum(8, 10, 0) };
-        let found = Found { read: vec![(1, "a".into(), huge), (2, "a".into(), huge)], ..Found::default() };
+        let found =
+            FoundProcesses { read: vec![(1, "a".into(), huge), (2, "a".into(), huge)], ..FoundProcesses::default() };
         let rows = Programs::group(vec![found]).rows;
         assert_eq!((rows[0].private, rows[0].shared), (2 * (8 + 2_048), 2 * 2 + 4_096));
     }
@@ -219,7 +227,7 @@ mod tests {
     #[test]
     fn names_are_matched_by_any_part_of_them() {
         let own = vec![std::process::id(), u32::MAX];
-        let name = name::of_program(own[0]).map_err(|(name, _)| name).unwrap();
+        let name = name::program_name(own[0]).map_err(|(name, _)| name).unwrap();
         for (filter, count) in [(name.as_str(), 1), (&name[3..12], 1), ("", 1), ("no such program", 0)] {
             let programs = Programs::read(&own, filter);
             assert_eq!((programs.rows.len(), programs.ids.len(), programs.unreadable.1), (count, count, 0), "{filter}");

@@ -1,9 +1,9 @@
 use super::*;
 
 /// A reader that returns `step` bytes at a time.
-struct Slow<'a>(&'a [u8], usize);
+struct SlowFile<'a>(&'a [u8], usize);
 
-impl Read for Slow<'_> {
+impl Read for SlowFile<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.1.min(into.len());
         self.0.read(&mut into[..count])
@@ -13,7 +13,7 @@ impl Read for Slow<'_> {
 fn parsed(text: &str, step: usize, buffer: usize) -> io::Result<Vec<(Mapping, String)>> {
     let (mut buffer, mut path) = (vec![0; buffer], [0; 64]);
     let mut found = Vec::new();
-    each(&mut Slow(text.as_bytes(), step), &mut buffer, &mut path, &mut |mapping, path| {
+    each(&mut SlowFile(text.as_bytes(), step), &mut buffer, &mut path, &mut |mapping, path| {
         found.push((*mapping, String::from_utf8_lossy(path).into_owned()));
     })?;
     Ok(found)

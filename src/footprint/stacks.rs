@@ -16,7 +16,7 @@ use super::smaps;
 
 /// Where the stack of a thread is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stack {
+pub struct ThreadStack {
     /// The thread's stack pointer.
     pub pointer: u64,
     /// The lower end of the stack. `start` and `end` are 0 if it is unknown.
@@ -25,7 +25,7 @@ pub struct Stack {
     pub end: u64,
 }
 
-impl Stack {
+impl ThreadStack {
     /// Makes a stack of which only the pointer is known.
     pub const fn at(pointer: u64) -> Self {
         Self { pointer, start: 0, end: 0 }
@@ -51,7 +51,7 @@ pub fn each_pointer(directory: ProcDir, mut take: impl FnMut(u64)) {
 ///
 /// # Errors
 /// The error of reading.
-pub fn find(maps: &mut dyn Read, buffer: &mut [u8], stacks: &mut [Stack]) -> io::Result<()> {
+pub fn find(maps: &mut dyn Read, buffer: &mut [u8], stacks: &mut [ThreadStack]) -> io::Result<()> {
     // The end of the last mapping, if that was inaccessible.
     let mut guard_end = 0;
     smaps::each(maps, buffer, &mut [0; 1], &mut |mapping, path| {
@@ -84,7 +84,7 @@ mod tests {
         602000-603000 ---p 00000000 00:00 0\n603000-604000 rw-p 00000000 fe:00 7 /file\n";
 
     fn found(pointers: &[u64]) -> Vec<(u64, u64)> {
-        let mut stacks: Vec<Stack> = pointers.iter().map(|pointer| Stack::at(*pointer)).collect();
+        let mut stacks: Vec<ThreadStack> = pointers.iter().map(|pointer| ThreadStack::at(*pointer)).collect();
         find(&mut MAPS.as_bytes(), &mut [0; 256], &mut stacks).unwrap();
         stacks.iter().map(|stack| (stack.start, stack.end)).collect()
     }

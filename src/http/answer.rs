@@ -11,9 +11,9 @@ use hyper::{
 
 use super::{
     Hosts, Reply, ServerStats,
-    body::{AnswerBody, Content, Gzip},
+    body::{AnswerBody, BodyContent, Gzip},
     coding::Coding,
-    socket::Socket,
+    socket::ClientSocket,
 };
 
 /// Smallest complete body that is compressed, in bytes. A smaller one fits one packet anyway.
@@ -46,7 +46,7 @@ pub(super) fn refusal(request: &Request<Incoming>, accepted: Option<&Hosts>) -> 
 }
 
 /// The form of an answer, as far as its request determines it.
-pub(super) struct Form {
+pub(super) struct AnswerForm {
     is_head: bool,
     coding: Coding,
     /// Whether the request has a body. It is not read, so the start of the next request could not
@@ -54,11 +54,11 @@ pub(super) struct Form {
     pub(super) closes: bool,
 }
 
-impl Form {
-    pub(super) fn of(request: &Request<Incoming>) -> Self {
+impl AnswerForm {
+    pub(super) fn new(request: &Request<Incoming>) -> Self {
         Self {
             is_head: *request.method() == Method::HEAD,
-            coding: Coding::of(request.uri().path(), request.headers()),
+            coding: Coding::negotiate(request.uri().path(), request.headers()),
             closes: !request.body().is_end_stream(),
         }
     }
@@ -67,33 +67,33 @@ impl Form {
     pub(super) fn respond(
         &self,
         reply: Reply,
-        socket: Rc<Socket>,
+        socket: Rc<ClientSocket>,
         counters: &Arc<ServerStats>,
     ) -> Response<AnswerBody> {
         let mut policy = None;
         let (status, content_type, content) = match reply {
             Reply::Full { status, content_type, body } => {
                 let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                (status, content_type, Content::Complete(Cursor::new(body)))
+                (status, content_type, BodyContent::Complete(Cursor::new(body)))
             }
             Reply::Shared { content_type, head, body } => {
-                (StatusCode::OK, content_type, Content::Shared(Cursor::new(head), Cursor::new(body)))
+                (StatusCode::OK, content_type, BodyContent::Shared(Cursor::new(head), Cursor::new(body)))
             }
-            Reply::Stream { content_type, body } => (StatusCode::OK, content_type, Content::Stream(body)),
-            Reply::Page { policy: of_page, body } => {
-                policy = Some(of_page);
-                (StatusCode::OK, "text/html; charset=utf-8", Content::Stream(body))
+            Reply::Stream { content_type, body } => (StatusCode::OK, content_type, BodyContent::Stream(body)),
+            Reply::Page { policy: page_policy, body } => {
+                policy = Some(page_policy);
+                (StatusCode::OK, "text/html; charset=utf-8", BodyContent::Stream(body))
             }
-            Reply::Live { content_type, body } => (StatusCode::OK, content_type, Content::Live(body)),
+            Reply::Live { content_type, body } => (StatusCode::OK, content_type, BodyContent::Live(body)),
             // It has been awaited by now.
-            Reply::Later(_) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", Content::EMPTY),
+            Reply::Later(_) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", BodyContent::EMPTY),
         };
         let length = content.length();
         // A long body, or one whose length is not known.
         let is_long = length.is_none_or(|length| length >= COMPRESSED_BODY_BYTES_MIN);
         let mut is_compressed = self.coding.accepts_gzip && status == StatusCode::OK && is_long;
         let body = if self.is_head {
-            AnswerBody::new(Content::EMPTY, None, socket)
+            AnswerBody::new(BodyContent::EMPTY, None, socket)
         } else {
             let gzip = if is_compressed { Gzip::begin(counters) } else { None };
             is_compressed = gzip.is_some();

@@ -14,9 +14,9 @@ use std::{
 use hyper::body::{Body, Buf, Frame, SizeHint};
 
 use super::{
-    Live, Render, ServerStats,
+    LiveBody, Render, ServerStats,
     gzip::Compressor,
-    socket::{Piece, Socket},
+    socket::{ClientSocket, SocketPiece},
     stats::CompressorPermit,
 };
 use crate::limits::FRAME_BYTES;
@@ -29,10 +29,10 @@ pub(super) struct GivenUp;
 
 /// The body of an answer.
 pub(super) struct AnswerBody {
-    content: Content,
+    content: BodyContent,
     /// None if the body is sent uncompressed.
     gzip: Option<Gzip>,
-    socket: Rc<Socket>,
+    socket: Rc<ClientSocket>,
 }
 
 /// The permit to compress, and the compressor. The order of the fields matters: the memory is freed
@@ -51,7 +51,7 @@ impl Gzip {
     }
 
     /// Renders the next piece of a compressed body into an empty frame.
-    fn poll_render(&mut self, content: &mut Content, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
+    fn poll_render(&mut self, content: &mut BodyContent, cx: &mut Context<'_>, frame: &mut Vec<u8>) -> Poll<bool> {
         if !self.compressor.is_busy() {
             match content.poll_render(cx, frame) {
                 Poll::Ready(more) => {
@@ -70,7 +70,7 @@ impl Gzip {
 }
 
 /// The content of an answer that is still to be rendered.
-pub(super) enum Content {
+pub(super) enum BodyContent {
     /// The rest of a complete body. It is sent as one piece, or in frames if it is compressed.
     Complete(Cursor<Vec<u8>>),
     /// The rest of a complete body, and of the shared part that follows. It is sent in frames.
@@ -78,10 +78,10 @@ pub(super) enum Content {
     /// A body that is rendered in pieces.
     Stream(Box<dyn Render>),
     /// A body that is rendered in pieces and may have to wait for its data.
-    Live(Box<dyn Live>),
+    Live(Box<dyn LiveBody>),
 }
 
-impl Content {
+impl BodyContent {
     pub(super) const EMPTY: Self = Self::Complete(Cursor::new(Vec::new()));
 
     /// The length in bytes, if the body is complete.
@@ -119,7 +119,7 @@ fn fill(frame: &mut Vec<u8>, from: &mut impl Buf) {
 }
 
 impl AnswerBody {
-    pub(super) fn new(content: Content, gzip: Option<Gzip>, socket: Rc<Socket>) -> Self {
+    pub(super) fn new(content: BodyContent, gzip: Option<Gzip>, socket: Rc<ClientSocket>) -> Self {
         Self { content, gzip, socket }
     }
 
@@ -136,24 +136,24 @@ impl Drop for AnswerBody {
 }
 
 impl Body for AnswerBody {
-    type Data = Piece;
+    type Data = SocketPiece;
     type Error = GivenUp;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Piece>, GivenUp>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<SocketPiece>, GivenUp>>> {
         let this = &mut *self;
-        if let Content::Live(live) = &mut this.content
+        if let BodyContent::Live(live) = &mut this.content
             && live.poll_given_up(cx).is_ready()
         {
             return Poll::Ready(Some(Err(GivenUp)));
         }
-        if let Content::Complete(rest) = &mut this.content
+        if let BodyContent::Complete(rest) = &mut this.content
             && this.gzip.is_none()
         {
-            let piece = rest.has_remaining().then(|| Piece::complete(std::mem::take(rest)));
+            let piece = rest.has_remaining().then(|| SocketPiece::complete(std::mem::take(rest)));
             return Poll::Ready(piece.map(|piece| Ok(Frame::data(piece))));
         }
         ready!(this.socket.poll_room(cx));
-        let mut piece = Piece::frame(&this.socket);
+        let mut piece = SocketPiece::frame(&this.socket);
         let frame = piece.bytes.get_mut();
         let more = ready!(match &mut this.gzip {
             Some(gzip) => gzip.poll_render(&mut this.content, cx, frame),
@@ -162,7 +162,7 @@ impl Body for AnswerBody {
         debug_assert!(frame.capacity() == FRAME_BYTES, "a renderer made the frame grow");
         if !more {
             // The memory is freed at once, even while the last piece is still being sent.
-            (this.content, this.gzip) = (Content::EMPTY, None);
+            (this.content, this.gzip) = (BodyContent::EMPTY, None);
         }
         if piece.has_remaining() {
             return Poll::Ready(Some(Ok(Frame::data(piece))));

@@ -2,8 +2,8 @@
 //! answer in bytes and time.
 //!
 //! hyper splits a client into a handle and a connection that must be polled. The usual way spawns
-//! the connection, which costs a task. Here [`Link`] polls it together with the operation that
-//! waits for it, in one future. So no part of it outlives a request that was given up, and the
+//! the connection, which costs a task. Here [`HttpConnection`] polls it together with the operation
+//! that waits for it, in one future. So no part of it outlives a request that was given up, and the
 //! client works on any runtime.
 //!
 //! The trap: hyper reads and discards 1xx answers without limit, and also the digits of a chunk's
@@ -92,8 +92,8 @@ pub async fn get(address: SocketAddr, path: &str, limit: usize, time: Duration) 
     tokio::time::timeout(time, exchange).await.map_err(|_| GetError::Time(time))?
 }
 
-/// Sends a request and reads the head of the answer. The caller reads the rest from the [`Link`],
-/// within its own bounds. `accept` is the media type to ask for, if not any.
+/// Sends a request and reads the head of the answer. The caller reads the rest from the
+/// [`HttpConnection`], within its own bounds. `accept` is the media type to ask for, if not any.
 ///
 /// # Errors
 /// As [`get`].
@@ -101,14 +101,14 @@ pub async fn open(
     address: SocketAddr,
     path: &str,
     accept: Option<&'static str>,
-) -> Result<(Link, Response<Incoming>), GetError> {
+) -> Result<(HttpConnection, Response<Incoming>), GetError> {
     let mut request = Request::get(path).header(header::HOST, address.to_string()).header(header::CONNECTION, "close");
     if let Some(accept) = accept {
         request = request.header(header::ACCEPT, accept);
     }
     let request = request.body(Empty::new()).map_err(GetError::Path)?;
     let stream = TcpStream::connect(address).await.map_err(GetError::Connect)?;
-    let mut link = Link::handshake(stream).await.map_err(GetError::Wire)?;
+    let mut link = HttpConnection::handshake(stream).await.map_err(GetError::Wire)?;
     let response = link.send(request).await.map_err(GetError::Wire)?;
     if response.status() != StatusCode::OK {
         return Err(GetError::Status(response.status()));
@@ -116,8 +116,8 @@ pub async fn open(
     Ok((link, response))
 }
 
-/// The number of bytes that may still be read from a stream. A [`Link`], which knows what is a
-/// body, and the stream below hyper share it.
+/// The number of bytes that may still be read from a stream. An [`HttpConnection`], which knows
+/// what is a body, and the stream below hyper share it.
 #[derive(Debug)]
 struct Allowance(AtomicUsize);
 
@@ -176,14 +176,14 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 
 /// A client connection that is polled by the future that waits for it. At most
 /// [`OVERHEAD_BYTES_MAX`] of each answer are read in addition to its body.
-pub struct Link {
+pub struct HttpConnection {
     sender: SendRequest<Empty<Bytes>>,
     allowance: Arc<Allowance>,
     wire: Pin<Box<dyn Future<Output = Result<(), hyper::Error>> + Send>>,
     open: bool,
 }
 
-impl Link {
+impl HttpConnection {
     /// Creates a connection from a stream. Sends nothing yet.
     ///
     /// # Errors
@@ -276,9 +276,9 @@ mod tests {
         // As rustls says it, beneath the error of the connection.
         let page = "https://docs.rs/rustls/latest/rustls/manual/_03_howto/index.html#unexpected-eof";
         let reason = "peer closed connection without sending TLS close_notify";
-        let of_tls = io::Error::new(io::ErrorKind::UnexpectedEof, format!("{reason}: {page}"));
-        assert_eq!(chain(&of_tls), reason);
-        assert_eq!(chain(&io::Error::other(of_tls)), reason);
+        let tls_error = io::Error::new(io::ErrorKind::UnexpectedEof, format!("{reason}: {page}"));
+        assert_eq!(chain(&tls_error), reason);
+        assert_eq!(chain(&io::Error::other(tls_error)), reason);
         let found = io::Error::other("not found: http://10.0.0.1/");
         assert_eq!(chain(&found), "not found: http://10.0.0.1/");
     }
@@ -342,7 +342,7 @@ mod tests {
     async fn read_of_endless(head: &[u8], piece: &[u8]) -> (usize, String) {
         let (ours, mut theirs) = tokio::io::duplex(PIPE_BYTES);
         let client = async move {
-            let mut link = Link::handshake(ours).await.unwrap();
+            let mut link = HttpConnection::handshake(ours).await.unwrap();
             let response = link.send(Request::get("/").body(Empty::new()).unwrap()).await;
             let body = link.collect(response.map_err(GetError::Wire)?.into_body(), 1_000).await;
             body.map(drop)
@@ -383,7 +383,7 @@ mod tests {
         for piece in [1, 3, 16, 5_000] {
             let pieces = 4 * OVERHEAD_BYTES_MAX / piece;
             let (ours, mut theirs) = tokio::io::duplex(PIPE_BYTES);
-            let mut link = Link::handshake(ours).await.unwrap();
+            let mut link = HttpConnection::handshake(ours).await.unwrap();
             for _ in 0..2 {
                 let client = async {
                     let response = link.send(Request::get("/").body(Empty::new()).unwrap()).await.unwrap();

@@ -17,7 +17,7 @@ pub(super) struct Coding {
 
 impl Coding {
     /// Determines the coding of the response to a request for `path` with these headers.
-    pub(super) fn of(path: &str, headers: &HeaderMap) -> Self {
+    pub(super) fn negotiate(path: &str, headers: &HeaderMap) -> Self {
         let vary = match path {
             "/metrics" => Some("Accept, Accept-Encoding"),
             "/" => Some("Accept-Encoding"),
@@ -188,7 +188,7 @@ mod tests {
             ("//", None),
             ("/metrics/", None),
         ] {
-            let coding = Coding::of(path, &request);
+            let coding = Coding::negotiate(path, &request);
             assert_eq!((coding.vary, coding.accepts_gzip), (vary, vary.is_some()), "{path}");
             let mut response = HeaderMap::new();
             coding.describe(true, &mut response);

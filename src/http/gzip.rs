@@ -40,7 +40,7 @@ const ALIGNMENT: usize = 16;
 /// The contents of the mapping.
 #[derive(FromZeros)]
 #[repr(C)]
-struct Memory {
+struct GzipMemory {
     stream: MaybeUninit<zlib::z_stream>,
     arena: MaybeUninit<Arena>,
     /// Bytes of the arena that zlib uses.
@@ -54,7 +54,7 @@ struct Memory {
 #[repr(C, align(16))]
 struct Arena([u8; ARENA_BYTES]);
 
-const _: () = assert!(size_of::<Memory>() <= GZIP_BYTES && align_of::<Arena>() == ALIGNMENT);
+const _: () = assert!(size_of::<GzipMemory>() <= GZIP_BYTES && align_of::<Arena>() == ALIGNMENT);
 const _: () = assert!(HELD_BYTES < FRAME_BYTES, "what is held back leaves room in a frame");
 
 /// The work that zlib was given and has not finished yet.
@@ -71,14 +71,14 @@ enum Work {
 
 /// A gzip stream. It owns its mapping, which is unmapped on drop. zlib owns nothing outside of it.
 pub(super) struct Compressor {
-    memory: Table<Memory>,
+    memory: Table<GzipMemory>,
     work: Work,
-    /// Bytes of [`Memory::input`] that zlib has not been given yet.
+    /// Bytes of [`GzipMemory::input`] that zlib has not been given yet.
     input: c_uint,
     /// Whether input was read since the last flush.
     unflushed: bool,
     finished: bool,
-    /// Bytes of [`Memory::held`] that are in use.
+    /// Bytes of [`GzipMemory::held`] that are in use.
     held: usize,
 }
 
@@ -86,7 +86,7 @@ impl Compressor {
     /// Creates an empty stream. Returns none if the system has no memory.
     pub(super) fn new() -> Option<Self> {
         let size = c_int::try_from(size_of::<zlib::z_stream>()).ok()?;
-        let memory = Table::<Memory>::try_new(1)?;
+        let memory = Table::<GzipMemory>::try_new(1)?;
         let start = memory.start();
         let stream = zlib::z_stream {
             next_in: null_mut(),
@@ -183,7 +183,7 @@ impl Compressor {
         let room = out.spare_capacity_mut();
         let bytes = c_uint::try_from(room.len()).unwrap_or(c_uint::MAX);
         let stream = self.memory.start().cast::<zlib::z_stream>();
-        let input = self.memory.start().wrapping_byte_add(offset_of!(Memory, input));
+        let input = self.memory.start().wrapping_byte_add(offset_of!(GzipMemory, input));
         // SAFETY: the stream is initialized and has not moved. Its input is in the mapping, and
         // zlib has read all that it was given before. Its output is the room of `out`, of which it
         // writes the first `bytes - avail_out` bytes.
@@ -210,12 +210,12 @@ impl Compressor {
 
 /// zlib's `zalloc`: returns the next piece of the arena, or null if too little is left.
 unsafe extern "C" fn allocate(memory: *mut c_void, items: c_uint, size: c_uint) -> *mut c_void {
-    let memory = memory.cast::<Memory>();
+    let memory = memory.cast::<GzipMemory>();
     // SAFETY: `opaque` of the stream, which is its mapping. There is no other reference into it
     // during a call of zlib.
     let used = unsafe { &mut (*memory).used };
     let piece = next_piece(used, items as usize, size as usize);
-    piece.map_or(null_mut(), |at| memory.wrapping_byte_add(offset_of!(Memory, arena) + at).cast())
+    piece.map_or(null_mut(), |at| memory.wrapping_byte_add(offset_of!(GzipMemory, arena) + at).cast())
 }
 
 /// Takes the next piece of an arena of which this many bytes are used. Returns its place, which is

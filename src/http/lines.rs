@@ -11,10 +11,10 @@ pub struct TooLong;
 /// and one network read.
 ///
 /// The reader of the body owns it and drops it with the body. A line is borrowed until
-/// the next [`Lines::push`]. The memory is kept from line to line up to
+/// the next [`BodyLines::push`]. The memory is kept from line to line up to
 /// [`limits::EVENT_BUFFER_KEPT_BYTES`]. More than that is kept only until the line that
 /// needed it is read.
-pub struct Lines {
+pub struct BodyLines {
     buffer: Vec<u8>,
     /// All lines before this index were returned.
     taken: usize,
@@ -24,13 +24,14 @@ pub struct Lines {
     limit: usize,
 }
 
-impl Lines {
+impl BodyLines {
     /// Creates an empty buffer for lines of at most `limit` bytes.
     pub const fn new(limit: usize) -> Self {
         Self { buffer: Vec::new(), taken: 0, scanned: 0, limit }
     }
 
-    /// Adds bytes that have arrived. All lines must have been read by [`Lines::next_line`] before.
+    /// Adds bytes that have arrived. All lines must have been read by [`BodyLines::next_line`]
+    /// before.
     ///
     /// # Errors
     /// The unfinished line is longer than the limit.
@@ -77,7 +78,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn read_all(lines: &mut Lines) -> Vec<String> {
+    fn read_all(lines: &mut BodyLines) -> Vec<String> {
         std::iter::from_fn(|| lines.next_line().map(|l| String::from_utf8(l.to_vec()).unwrap())).collect()
     }
 
@@ -85,7 +86,7 @@ mod tests {
     fn lines_are_complete_regardless_of_the_pieces_of_the_stream() {
         let text = b"{\"a\":1}\n\n{\"b\":2}\r\n{\"c\":3}\n";
         for size in 1..=text.len() {
-            let mut lines = Lines::new(16);
+            let mut lines = BodyLines::new(16);
             let mut got = Vec::new();
             for piece in text.chunks(size) {
                 lines.push(piece).unwrap();
@@ -97,19 +98,19 @@ mod tests {
 
     #[test]
     fn a_line_above_the_limit_is_an_error_and_many_short_lines_are_not() {
-        let mut lines = Lines::new(4);
+        let mut lines = BodyLines::new(4);
         assert_eq!(lines.push(b"1234\n12\n1234\n"), Ok(()));
         assert_eq!(read_all(&mut lines), ["1234", "12", "1234"]);
         assert_eq!(lines.push(b"123"), Ok(()));
         assert!(lines.next_line().is_none());
         assert_eq!(lines.push(b"45"), Err(TooLong));
         assert_eq!(lines.rest(), b"123", "the line that has not ended");
-        assert_eq!(Lines::new(4).push(b"12345\n"), Err(TooLong));
+        assert_eq!(BodyLines::new(4).push(b"12345\n"), Err(TooLong));
     }
 
     #[test]
     fn a_large_buffer_is_freed_after_its_line() {
-        let mut lines = Lines::new(1 << 20);
+        let mut lines = BodyLines::new(1 << 20);
         let mut long = vec![b'x'; 1 << 18];
         long.push(b'\n');
         lines.push(&long).unwrap();

@@ -90,7 +90,7 @@ pub enum Reply {
         /// The Content-Type.
         content_type: &'static str,
         /// The renderer of the body.
-        body: Box<dyn Live>,
+        body: Box<dyn LiveBody>,
     },
     /// An answer whose status is not known yet. The future runs on the worker's own event loop. Its
     /// time is part of the time of the whole response.
@@ -114,7 +114,7 @@ pub trait Render: Send {
 }
 
 /// A body that waits for its data on its worker's own event loop. It never leaves that thread.
-pub trait Live {
+pub trait LiveBody {
     /// Appends the next piece as [`Render::render`] does, or returns pending with nothing written.
     /// In that case the task is woken when there is more.
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool>;

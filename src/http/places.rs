@@ -37,8 +37,8 @@ pub(super) fn available(limits: ServeLimits, workers: usize) -> Result<ServeLimi
 
 /// Number of descriptors that the process needs for this many connections of each worker.
 const fn needed(workers: usize, connections: usize, health_connections: usize) -> usize {
-    let of_worker = DESCRIPTORS_PER_WORKER + connections * DESCRIPTORS_PER_ORDINARY_PLACE + health_connections;
-    DESCRIPTORS_RESERVED + workers * of_worker
+    let per_worker = DESCRIPTORS_PER_WORKER + connections * DESCRIPTORS_PER_ORDINARY_PLACE + health_connections;
+    DESCRIPTORS_RESERVED + workers * per_worker
 }
 
 /// Returns `limits` with the most connections that `descriptors` allow.

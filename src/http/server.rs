@@ -16,7 +16,7 @@ use super::{
     Hosts, Routes, ServerStats, listen,
     permits::Permits,
     places,
-    worker::{Shared, Worker},
+    worker::{SharedByWorkers, Worker},
 };
 use crate::limits;
 use crate::sys::priority;
@@ -176,8 +176,13 @@ impl Bound {
         check(workers)?;
         let permits = Arc::new(Permits::new(workers, limits.connections));
         let (address, stats) = (self.address, self.stats);
-        let shared =
-            Shared { permits: Arc::clone(&permits), routes, hosts: self.hosts, limits, stats: Arc::clone(&stats) };
+        let shared = SharedByWorkers {
+            permits: Arc::clone(&permits),
+            routes,
+            hosts: self.hosts,
+            limits,
+            stats: Arc::clone(&stats),
+        };
         let shared = Arc::new(shared);
         // From here on, an early return drops the server, which stops the threads that were
         // started.
@@ -188,7 +193,7 @@ impl Bound {
             let listener = self.listener.try_clone().map_err(failed)?;
             let (shared, ready) = (Arc::clone(&shared), ready.clone());
             let serve = move || {
-                priority::of_http();
+                priority::mark_http_thread();
                 match event_loop(listener) {
                     Ok((runtime, listener)) => {
                         drop(ready.send(Ok(())));

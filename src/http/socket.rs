@@ -1,8 +1,8 @@
 //! A client's socket, and the frame of a body that is being written to it.
 //!
 //! hyper queues up to 16 pieces of a body before it writes them. That would be 96 KiB for each
-//! scraper that reads slowly. So a body may have one frame at a time ([`Socket::poll_room`]). It
-//! gets the next when hyper has dropped the last, and when the socket has room for it. A scraper
+//! scraper that reads slowly. So a body may have one frame at a time ([`ClientSocket::poll_room`]).
+//! It gets the next when hyper has dropped the last, and when the socket has room for it. A scraper
 //! that does not read therefore holds no frame at all, and one buffer serves all connections of a
 //! worker.
 
@@ -66,7 +66,7 @@ impl Drop for FramePool {
 }
 
 /// A client's socket, shared by its connection, its body and the piece that is being written.
-pub(super) struct Socket {
+pub(super) struct ClientSocket {
     stream: TcpStream,
     frames: Rc<FramePool>,
     /// Whether the body of an answer exists or is about to be created.
@@ -76,7 +76,7 @@ pub(super) struct Socket {
     wants_frame: Cell<Option<Waker>>,
 }
 
-impl Socket {
+impl ClientSocket {
     pub(super) fn new(stream: TcpStream, frames: Rc<FramePool>) -> Self {
         let (has_body, frame_in_use) = (Cell::new(false), Cell::new(false));
         Self { stream, frames, has_body, frame_in_use, wants_frame: Cell::new(None) }
@@ -188,15 +188,15 @@ fn is_writable(stream: &TcpStream) -> bool {
 
 /// Bytes that wait to be written to a socket: a frame, or a complete body. hyper's queue of the
 /// connection owns them. A frame returns to its worker on drop, also if the connection ends before.
-pub(super) struct Piece {
+pub(super) struct SocketPiece {
     pub(super) bytes: Cursor<Vec<u8>>,
     /// The socket whose frame this is. None for a complete body.
-    socket: Option<Rc<Socket>>,
+    socket: Option<Rc<ClientSocket>>,
 }
 
-impl Piece {
+impl SocketPiece {
     /// Takes an empty frame. The socket has no room for another until this is dropped.
-    pub(super) fn frame(socket: &Rc<Socket>) -> Self {
+    pub(super) fn frame(socket: &Rc<ClientSocket>) -> Self {
         socket.frame_in_use.set(true);
         Self { bytes: Cursor::new(socket.frames.take()), socket: Some(Rc::clone(socket)) }
     }
@@ -206,7 +206,7 @@ impl Piece {
     }
 }
 
-impl Buf for Piece {
+impl Buf for SocketPiece {
     fn remaining(&self) -> usize {
         self.bytes.remaining()
     }
@@ -220,7 +220,7 @@ impl Buf for Piece {
     }
 }
 
-impl Drop for Piece {
+impl Drop for SocketPiece {
     fn drop(&mut self) {
         let Some(socket) = self.socket.take() else { return };
         socket.frames.give(std::mem::take(self.bytes.get_mut()));

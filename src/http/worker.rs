@@ -6,10 +6,10 @@
 //!    │ accepted, and given a permit         Worker::run, Worker::admit
 //!    ▼
 //!  New
-//!    │ tried to read                        serve, Connection::tried_to_read
+//!    │ tried to read                        serve, ServedConnection::tried_to_read
 //!    ▼
 //!  Waiting ◀──┐                             before_deadline
-//!    │ head   │ body ended, and all written Connection::answer, poll_flush
+//!    │ head   │ body ended, and all written ServedConnection::answer, poll_flush
 //!    ▼        │
 //!  Answering ─┘                             AnswerBody::poll_frame, frame by frame
 //!
@@ -56,15 +56,15 @@ use tokio::{
 
 use super::{
     Hosts, Reply, Routes, ServeLimits, ServerStats,
-    answer::{self, Form},
+    answer::{self, AnswerForm},
     body::AnswerBody,
     permits::Permits,
-    socket::{FramePool, Socket},
+    socket::{ClientSocket, FramePool},
 };
 use crate::limits::{ACCEPT_PAUSE, REQUEST_HEAD_BYTES_MAX};
 
 /// What all workers share.
-pub(super) struct Shared {
+pub(super) struct SharedByWorkers {
     pub(super) permits: Arc<Permits>,
     pub(super) routes: Arc<dyn Routes>,
     /// The accepted host names. None accepts every name.
@@ -76,16 +76,16 @@ pub(super) struct Shared {
 /// A worker: its permits, and what its connections share.
 pub(super) struct Worker {
     index: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SharedByWorkers>,
     frames: Rc<FramePool>,
     protocol: http1::Builder,
     /// The connections in order of arrival, with their tasks.
-    connections: RefCell<Vec<(Rc<Connection>, AbortHandle)>>,
+    connections: RefCell<Vec<(Rc<ServedConnection>, AbortHandle)>>,
 }
 
 /// What a connection may request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum ConnectionClass {
     /// Any path may be requested.
     Ordinary,
     /// Only the health checks may be requested.
@@ -94,7 +94,7 @@ enum Class {
 
 /// The phase of a connection in the diagram above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// The server has not yet checked for bytes that arrived with the connection. The connection
     /// must not be evicted as idle before.
     New,
@@ -107,12 +107,12 @@ enum Phase {
 }
 
 /// A client's connection, shared by its task and its worker.
-struct Connection {
-    socket: Rc<Socket>,
+struct ServedConnection {
+    socket: Rc<ClientSocket>,
     worker: Rc<Worker>,
     accepted: Instant,
-    class: Cell<Class>,
-    phase: Cell<Phase>,
+    class: Cell<ConnectionClass>,
+    phase: Cell<ConnectionPhase>,
     /// When the client must have sent a request, or read its answer.
     deadline: Cell<Instant>,
     /// Whether the client may continue to send bytes that the server will not read.
@@ -120,7 +120,7 @@ struct Connection {
 }
 
 /// The permit of a connection, held as long as its task lives.
-struct Permit(Rc<Connection>);
+struct Permit(Rc<ServedConnection>);
 
 impl Drop for Permit {
     fn drop(&mut self) {
@@ -129,7 +129,7 @@ impl Drop for Permit {
 }
 
 impl Worker {
-    pub(super) fn new(index: usize, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(index: usize, shared: Arc<SharedByWorkers>) -> Self {
         let mut protocol = http1::Builder::new();
         // Timeouts are handled in this module. hyper's own covers only the head, and allocates a
         // timer for each request.
@@ -169,7 +169,7 @@ impl Worker {
             };
             match accepted {
                 Ok((stream, _)) => self.admit(stream).await,
-                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) if concerns_one_connection(&error) => {}
                 // The next call may fail as well. Without descriptors or memory, the connection
                 // stays in the backlog. A broken socket stays broken.
                 Err(_) => sleep(ACCEPT_PAUSE).await,
@@ -180,7 +180,7 @@ impl Worker {
             task.abort();
         }
         for (connection, task) in &*self.connections.borrow() {
-            if connection.phase.get() != Phase::Answering {
+            if connection.phase.get() != ConnectionPhase::Answering {
                 task.abort();
             }
         }
@@ -196,22 +196,23 @@ impl Worker {
     /// None if it cannot accept until the state changes.
     fn accepts_from(&self) -> Option<Instant> {
         match self.free_class() {
-            Some(Class::Ordinary) => Some(Instant::now()),
+            Some(ConnectionClass::Ordinary) => Some(Instant::now()),
             _ if !self.shared.permits.all_taken() => None,
-            Some(Class::Health) => Some(Instant::now()),
+            Some(ConnectionClass::Health) => Some(Instant::now()),
             None => self.oldest_waiting().map(|(_, due)| due),
         }
     }
 
     /// The class that a new connection gets. None if all permits of this worker are taken.
-    fn free_class(&self) -> Option<Class> {
+    fn free_class(&self) -> Option<ConnectionClass> {
         let connections = self.connections.borrow();
-        let ordinary = connections.iter().filter(|(connection, _)| connection.class.get() == Class::Ordinary).count();
-        let Shared { limits, .. } = &*self.shared;
+        let ordinary =
+            connections.iter().filter(|(connection, _)| connection.class.get() == ConnectionClass::Ordinary).count();
+        let SharedByWorkers { limits, .. } = &*self.shared;
         if ordinary < limits.connections {
-            return Some(Class::Ordinary);
+            return Some(ConnectionClass::Ordinary);
         }
-        (connections.len() - ordinary < limits.health_connections).then_some(Class::Health)
+        (connections.len() - ordinary < limits.health_connections).then_some(ConnectionClass::Health)
     }
 
     /// Waits for the worker's notification, or until `due`.
@@ -236,17 +237,17 @@ impl Worker {
             match self.oldest_waiting() {
                 Some((index, due)) if due <= Instant::now() => {
                     let (connection, task) = &self.connections.borrow()[index];
-                    connection.phase.set(Phase::Evicted);
+                    connection.phase.set(ConnectionPhase::Evicted);
                     task.abort();
                 }
                 waiting => self.change(waiting.map(|(_, due)| due)).await,
             }
         };
-        if class == Class::Ordinary {
+        if class == ConnectionClass::Ordinary {
             self.shared.permits.take();
         }
         self.shared.stats.connections.fetch_add(1, Ordering::Relaxed);
-        let connection = Rc::new(Connection::new(stream, Rc::clone(self), class));
+        let connection = Rc::new(ServedConnection::new(stream, Rc::clone(self), class));
         let task = spawn_local(serve(Permit(Rc::clone(&connection)))).abort_handle();
         self.connections.borrow_mut().push((connection, task));
     }
@@ -255,22 +256,23 @@ impl Worker {
     /// be evicted. None if one is being evicted already.
     fn oldest_waiting(&self) -> Option<(usize, Instant)> {
         let connections = self.connections.borrow();
-        if connections.iter().any(|(connection, _)| connection.phase.get() == Phase::Evicted) {
+        if connections.iter().any(|(connection, _)| connection.phase.get() == ConnectionPhase::Evicted) {
             return None;
         }
-        let waits =
-            |connection: &Connection| connection.class.get() == Class::Health && connection.phase.get() != Phase::New;
+        let waits = |connection: &ServedConnection| {
+            connection.class.get() == ConnectionClass::Health && connection.phase.get() != ConnectionPhase::New
+        };
         let index = connections.iter().position(|(connection, _)| waits(connection))?;
         Some((index, connections[index].0.accepted + self.shared.limits.health_stay))
     }
 
     /// Turns a health connection into an ordinary one, if a permit is free.
-    fn promote(&self, connection: &Connection) -> bool {
-        if self.free_class() != Some(Class::Ordinary) {
+    fn promote(&self, connection: &ServedConnection) -> bool {
+        if self.free_class() != Some(ConnectionClass::Ordinary) {
             return false;
         }
         self.shared.permits.take();
-        connection.class.set(Class::Ordinary);
+        connection.class.set(ConnectionClass::Ordinary);
         // The last permit may now be taken while this worker waits for a connection. That
         // connection would then be for health checks alone.
         self.notify().notify_one();
@@ -278,9 +280,9 @@ impl Worker {
     }
 
     /// Records that a connection is closed, and its permit free.
-    fn release(&self, closed: &Rc<Connection>) {
+    fn release(&self, closed: &Rc<ServedConnection>) {
         self.connections.borrow_mut().retain(|(connection, _)| !Rc::ptr_eq(connection, closed));
-        if closed.class.get() == Class::Ordinary {
+        if closed.class.get() == ConnectionClass::Ordinary {
             self.shared.permits.give();
         }
         self.shared.stats.connections.fetch_sub(1, Ordering::Relaxed);
@@ -315,7 +317,7 @@ async fn serve(permit: Permit) {
 
 /// Runs `future` until the connection's deadline, which may change while it runs.
 async fn before_deadline<F: Future>(
-    connection: &Connection,
+    connection: &ServedConnection,
     mut timer: Pin<&mut Sleep>,
     mut future: Pin<&mut F>,
 ) -> Option<F::Output> {
@@ -331,14 +333,14 @@ async fn before_deadline<F: Future>(
     .await
 }
 
-impl Connection {
-    fn new(stream: TcpStream, worker: Rc<Worker>, class: Class) -> Self {
+impl ServedConnection {
+    fn new(stream: TcpStream, worker: Rc<Worker>, class: ConnectionClass) -> Self {
         let accepted = Instant::now();
         Self {
-            socket: Rc::new(Socket::new(stream, Rc::clone(&worker.frames))),
+            socket: Rc::new(ClientSocket::new(stream, Rc::clone(&worker.frames))),
             accepted,
             class: Cell::new(class),
-            phase: Cell::new(Phase::New),
+            phase: Cell::new(ConnectionPhase::New),
             deadline: Cell::new(accepted + worker.shared.limits.request_head_time),
             unread: Cell::new(false),
             worker,
@@ -347,9 +349,9 @@ impl Connection {
 
     /// Records that the bytes that arrived with the connection have been read.
     fn tried_to_read(&self) {
-        if self.phase.get() == Phase::New {
-            self.phase.set(Phase::Waiting);
-            if self.class.get() == Class::Health {
+        if self.phase.get() == ConnectionPhase::New {
+            self.phase.set(ConnectionPhase::Waiting);
+            if self.class.get() == ConnectionClass::Health {
                 self.worker.notify().notify_one();
             }
         }
@@ -361,12 +363,12 @@ impl Connection {
         request: &Request<Incoming>,
     ) -> impl Future<Output = Result<Response<AnswerBody>, Infallible>> + use<'_> {
         let (socket, shared) = (&self.socket, &self.worker.shared);
-        self.phase.set(Phase::Answering);
+        self.phase.set(ConnectionPhase::Answering);
         self.deadline.set(Instant::now() + shared.limits.response_time);
         // This holds even before the body is known: hyper may flush in between, which would look
         // like the end of the answer.
         socket.has_body.set(true);
-        let form = Form::of(request);
+        let form = AnswerForm::new(request);
         self.unread.update(|unread| unread || form.closes);
         let mut reply = self.reply(request);
         async move {
@@ -383,11 +385,11 @@ impl Connection {
     }
 
     fn reply(&self, request: &Request<Incoming>) -> Reply {
-        let Shared { routes, hosts, stats, .. } = &*self.worker.shared;
+        let SharedByWorkers { routes, hosts, stats, .. } = &*self.worker.shared;
         let path = request.uri().path();
         let refusal = answer::refusal(request, hosts.as_ref());
         let may_request =
-            || answer::is_health(path) || self.class.get() == Class::Ordinary || self.worker.promote(self);
+            || answer::is_health(path) || self.class.get() == ConnectionClass::Ordinary || self.worker.promote(self);
         if refusal.is_none() && !may_request() {
             stats.refused.fetch_add(1, Ordering::Relaxed);
             return Reply::text(503, "every place is taken; try again\n");
@@ -403,13 +405,13 @@ impl Connection {
     }
 }
 
-impl Read for &Connection {
+impl Read for &ServedConnection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
         self.socket.poll_read(cx, into, || self.tried_to_read())
     }
 }
 
-impl Write for &Connection {
+impl Write for &ServedConnection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.socket.poll_write(cx, &[IoSlice::new(bytes)])
     }
@@ -428,8 +430,8 @@ impl Write for &Connection {
 
     /// hyper calls this once all its bytes are written.
     fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.phase.get() == Phase::Answering && !self.socket.has_body.get() {
-            self.phase.set(Phase::Waiting);
+        if self.phase.get() == ConnectionPhase::Answering && !self.socket.has_body.get() {
+            self.phase.set(ConnectionPhase::Waiting);
             let head_time = self.worker.shared.limits.request_head_time;
             self.deadline.set(Instant::now() + if self.worker.is_stopping() { Duration::ZERO } else { head_time });
         }
@@ -445,7 +447,7 @@ impl Write for &Connection {
 /// gone with it. Either the connection was aborted, or Linux passes a network error on from the new
 /// socket (accept(2), "Error handling"). An interruption by a signal is no error of the socket. All
 /// other errors concern the socket or the system.
-fn is_of_one_connection(error: &io::Error) -> bool {
+fn concerns_one_connection(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(
@@ -485,7 +487,10 @@ mod tests {
     /// The first worker of a server of this many.
     fn worker(workers: usize, limits: ServeLimits) -> Rc<Worker> {
         let (permits, stats) = (Arc::new(Permits::new(workers, limits.connections)), Arc::default());
-        Rc::new(Worker::new(0, Arc::new(Shared { permits, routes: Arc::new(NoRoutes), hosts: None, limits, stats })))
+        Rc::new(Worker::new(
+            0,
+            Arc::new(SharedByWorkers { permits, routes: Arc::new(NoRoutes), hosts: None, limits, stats }),
+        ))
     }
 
     /// A client, and its connection as it is accepted. It does not wait, because a paused clock
@@ -519,10 +524,10 @@ mod tests {
                 let phase = || worker.connections.borrow()[0].0.phase.get();
                 advance(stay / 2).await;
                 assert!(admitted.as_mut().poll(&mut cx).is_pending());
-                assert_eq!(phase(), Phase::Waiting, "it may still send its request");
+                assert_eq!(phase(), ConnectionPhase::Waiting, "it may still send its request");
                 advance(stay / 2).await;
                 assert!(admitted.as_mut().poll(&mut cx).is_pending());
-                assert_eq!(phase(), Phase::Evicted);
+                assert_eq!(phase(), ConnectionPhase::Evicted);
                 yield_now().await;
                 assert!(admitted.as_mut().poll(&mut cx).is_ready());
                 assert_eq!(worker.connections.borrow()[0].0.accepted, begun + stay);
@@ -532,11 +537,11 @@ mod tests {
 
     #[test]
     fn only_errors_of_one_connection_are_ignored_without_a_pause() {
-        let of_one = |code| is_of_one_connection(&io::Error::from_raw_os_error(code));
-        assert!([libc::ECONNABORTED, libc::EPROTO, libc::ENETDOWN, libc::EHOSTUNREACH].into_iter().all(of_one));
+        let concerns_one = |code| concerns_one_connection(&io::Error::from_raw_os_error(code));
+        assert!([libc::ECONNABORTED, libc::EPROTO, libc::ENETDOWN, libc::EHOSTUNREACH].into_iter().all(concerns_one));
         let lasting = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EBADF, libc::EINVAL, libc::EPERM];
-        assert!(!lasting.into_iter().any(of_one));
-        assert!(!is_of_one_connection(&io::Error::other("not of the system")));
+        assert!(!lasting.into_iter().any(concerns_one));
+        assert!(!concerns_one_connection(&io::Error::other("not of the system")));
     }
 
     #[tokio::test]
@@ -547,7 +552,7 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 let (_client, accepted) = connection(&listener);
-                let connection = Rc::new(Connection::new(accepted, Rc::clone(&worker), Class::Health));
+                let connection = Rc::new(ServedConnection::new(accepted, Rc::clone(&worker), ConnectionClass::Health));
                 let task = spawn_local(async {}).abort_handle();
                 worker.connections.borrow_mut().push((Rc::clone(&connection), task));
                 // The state while the worker waits in accept(2).

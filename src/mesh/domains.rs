@@ -59,7 +59,7 @@ impl DomainsFile {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         // The version is taken before the content is read. An edit between the two is seen as a
         // change by the next judgement.
-        let version = Some(Version::of(&self.path));
+        let version = Some(Version::read(&self.path));
         if version != last.version || last.error.is_some() {
             last.version = version;
             match read(&self.path) {

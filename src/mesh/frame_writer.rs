@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::http::Live;
+use crate::http::LiveBody;
 
 /// The writing end. It holds a frame only while the body is polled. A write waits until it fits.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl WrittenBody {
     }
 }
 
-impl Live for WrittenBody {
+impl LiveBody for WrittenBody {
     fn poll_given_up(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_waiting { self.end.as_mut().poll(cx) } else { Poll::Pending }
     }

@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 use super::queue::{Queue, Target};
 use super::row_error::RowError;
 use super::times::Times;
-use crate::http::client::{self, GetError, Link};
+use crate::http::client::{self, GetError, HttpConnection};
 use crate::limits::{JUDGE_REQUESTS_MAX, REPORT_REQUESTS_MAX};
 use crate::report;
 use crate::report::compact::{self, NotCompact};
@@ -41,7 +41,7 @@ const FIRST_PART: f64 = 0.75;
 /// An answer to a request for a report.
 pub enum Opened {
     /// A report in JSON, of which the head has arrived.
-    Json(Link, Incoming),
+    Json(HttpConnection, Incoming),
     /// A whole compact report.
     Compact(Vec<u8>),
 }

@@ -224,12 +224,12 @@ fn agents(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peers::Listed;
+    use crate::peers::ListedMember;
 
     #[test]
     fn a_judge_asks_all_members_once_and_those_that_were_silent_last() {
         let names: Vec<String> = (0..9).map(|n| format!("n{n}")).collect();
-        let all = (0..).zip(&names).map(|(n, node)| Listed {
+        let all = (0..).zip(&names).map(|(n, node)| ListedMember {
             node,
             address: [10, 0, 0, n].into(),
             http_port: None,

@@ -29,7 +29,7 @@ use super::split::{Object, SplitError, Splitter};
 use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
-use crate::http::client::{GetError, Link};
+use crate::http::client::{GetError, HttpConnection};
 use crate::limits::{FRAME_BYTES, REPORT_BYTES_MAX, REPORT_PEERS_MAX};
 use crate::peers::{Roster, name_in_reports};
 use crate::report::{Missing, Peer, Source};
@@ -123,7 +123,7 @@ impl Relay {
     async fn other(
         &mut self,
         target: &Target,
-        (mut link, mut body): (Link, Incoming),
+        (mut link, mut body): (HttpConnection, Incoming),
         until: Instant,
         waiting: usize,
     ) -> Result<(), RowError> {

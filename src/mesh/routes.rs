@@ -236,7 +236,7 @@ fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
 
 /// Returns what an agent says that finds no judge: what its own report shows.
 fn without_judges(view: &View) -> Arc<[u8]> {
-    let OwnLosses { peers, losing } = OwnLosses::of(view);
+    let OwnLosses { peers, losing } = OwnLosses::count(view);
     Fields::new(&verdicts::without_judges(losing, peers), &Overview::default(), &[], None).text()
 }
 

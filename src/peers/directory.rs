@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use kube_canary_kernel::region::List;
 
-use super::names::Names;
-use super::peer::{Entry, Peer, Presence};
+use super::names::PeerNames;
+use super::peer::{Peer, PeerEntry, Presence};
 use super::{Change, Compaction, SlotId, Via, ZoneId, select};
 use crate::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
@@ -14,7 +14,7 @@ use crate::units::Nanos;
 
 /// Our own node, which must never be probed.
 #[derive(Clone, Debug, Default)]
-pub struct Own {
+pub struct OwnNode {
     /// Our node's name.
     pub node: String,
     /// Our zone if it is configured. Else it comes from our own entry in the list.
@@ -36,8 +36,8 @@ pub struct Applied {
 /// frame at a time.
 #[derive(Debug)]
 pub struct Directory {
-    slots: List<Option<Entry>>,
-    names: Names,
+    slots: List<Option<PeerEntry>>,
+    names: PeerNames,
     zones: Vec<Box<str>>,
     own_zone: Option<Box<str>>,
     mesh: MeshFacts,
@@ -54,7 +54,7 @@ impl Default for Directory {
 impl Directory {
     /// Makes an empty directory that will hold at most `slots_max` peers.
     pub fn with_slots_max(slots_max: usize) -> Self {
-        let (slots, names) = (List::new(slots_max), Names::default());
+        let (slots, names) = (List::new(slots_max), PeerNames::default());
         let (zones, mesh, nodes) = (vec!["unknown".into()], MeshFacts::default(), [0; 4]);
         Self { slots, names, zones, own_zone: None, mesh, roster: Arc::default(), nodes }
     }
@@ -80,7 +80,7 @@ impl Directory {
         (0u32..).zip(&*self.slots).filter_map(|(i, entry)| Some((SlotId(i), self.read(entry.as_ref()?))))
     }
 
-    fn read<'a>(&'a self, entry: &'a Entry) -> Peer<'a> {
+    fn read<'a>(&'a self, entry: &'a PeerEntry) -> Peer<'a> {
         Peer { entry, node: self.names.get(entry.name()) }
     }
 
@@ -133,7 +133,7 @@ impl Directory {
 
     /// Applies a complete list: adds new peers, updates known ones, and marks the others as left at
     /// `now`.
-    pub fn apply(&mut self, list: PeerList, own: &Own, now: Nanos) -> Applied {
+    pub fn apply(&mut self, list: PeerList, own: &OwnNode, now: Nanos) -> Applied {
         let mut applied = Applied::default();
         let listed_zone = || list.peers.iter().filter(|p| p.node == own.node).find_map(|p| p.zone.clone());
         if let Some(zone) = own.zone.clone().or_else(listed_zone) {
@@ -274,7 +274,7 @@ impl Directory {
 
     fn renew(&mut self, slot: SlotId, spec: &PeerSpec, zone: Option<ZoneId>, changes: &mut Vec<Change>) {
         let Some(entry) = &mut self.slots[slot.index()] else { return };
-        let known = |entry: &Entry| (entry.address(), entry.zone, entry.probing());
+        let known = |entry: &PeerEntry| (entry.address(), entry.zone, entry.probing());
         let before = known(entry);
         entry.list(spec);
         // A list without zones (a static one, or a slice still being filled in) does not remove
@@ -296,7 +296,7 @@ impl Directory {
             return false;
         }
         let Some(name) = self.names.put(&spec.node) else { return false };
-        let mut entry = Entry::new(name, zone.unwrap_or(ZoneId::UNKNOWN));
+        let mut entry = PeerEntry::new(name, zone.unwrap_or(ZoneId::UNKNOWN));
         entry.list(spec);
         let slot = SlotId::at(*free);
         changes.push(Change::Join { slot });
@@ -347,7 +347,7 @@ fn zone_at(index: usize) -> ZoneId {
 }
 
 /// Returns the change that begins or continues to probe a peer; none if it is not probed.
-fn probed(slot: SlotId, entry: &Entry) -> Option<Change> {
+fn probed(slot: SlotId, entry: &PeerEntry) -> Option<Change> {
     let terminating = entry.probing()?;
     Some(Change::Probe { slot, address: entry.address(), zone: entry.zone, network: entry.network(), terminating })
 }

@@ -17,12 +17,12 @@ mod peer;
 mod select;
 
 pub use compaction::Compaction;
-pub use directory::{Applied, Directory, Own};
+pub use directory::{Applied, Directory, OwnNode};
 pub use peer::{Peer, Presence};
 
 use std::net::IpAddr;
 
-pub use crate::discovery::{Listed, Network, Ranked, Roster, name_in_reports};
+pub use crate::discovery::{ListedMember, Network, Ranked, Roster, name_in_reports};
 pub use crate::method::{Family, Method};
 
 /// A set of methods.
@@ -34,7 +34,7 @@ impl Methods {
     pub const ALL: Self = Self([true; 3]);
 
     /// Returns the set of these methods.
-    pub fn of(methods: impl IntoIterator<Item = Method>) -> Self {
+    pub fn new(methods: impl IntoIterator<Item = Method>) -> Self {
         let mut set = Self([false; 3]);
         methods.into_iter().for_each(|method| set.0[method as usize] = true);
         set
@@ -58,14 +58,14 @@ impl Methods {
 
 /// Names method and family together, as the `protocol` label does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Protocol {
+pub struct LinkProtocol {
     /// How the link is probed.
     pub method: Method,
     /// The family of the link's address.
     pub family: Family,
 }
 
-impl Protocol {
+impl LinkProtocol {
     /// Returns the label value.
     pub const fn label(self) -> &'static str {
         match (self.method, self.family) {
@@ -115,8 +115,8 @@ impl Via {
     }
 
     /// Returns the protocol of this method on this way.
-    pub const fn protocol(self, method: Method) -> Protocol {
-        Protocol { method, family: self.family }
+    pub const fn protocol(self, method: Method) -> LinkProtocol {
+        LinkProtocol { method, family: self.family }
     }
 }
 

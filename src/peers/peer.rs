@@ -50,7 +50,7 @@ impl Presence {
 
 /// How the slot stores presence. It also distinguishes peers that have left but are still probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum StoredPresence {
     Listed(Readiness),
     /// Listed, at an address where another node answers. It is probed as if it were terminating,
     /// until its own node answers.
@@ -66,7 +66,7 @@ enum Standing {
 
 /// A peer as its slot stores it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct PeerEntry {
     /// An IPv4 address is in the first four bytes.
     address: [u8; 16],
     /// The place of its name. Two fields, because a [`Span`] would be padded.
@@ -79,12 +79,12 @@ pub(super) struct Entry {
     /// Index in [`Via::ALL`].
     via: u8,
     pub(super) zone: ZoneId,
-    standing: Standing,
+    standing: StoredPresence,
 }
 
-impl Entry {
+impl PeerEntry {
     pub(super) fn new(name: Span, zone: ZoneId) -> Self {
-        let (via, standing) = (0, Standing::Listed(Readiness::Ready));
+        let (via, standing) = (0, StoredPresence::Listed(Readiness::Ready));
         let Span { begin: name_begin, len: name_length } = name;
         Self { address: [0; 16], name_begin, name_length, left_at: 0, http_port: 0, via, zone, standing }
     }
@@ -110,10 +110,10 @@ impl Entry {
             IpAddr::V6(v6) => v6.octets(),
         };
         self.standing = match self.standing {
-            _ if spec.is_displaced => Standing::Displaced,
+            _ if spec.is_displaced => StoredPresence::Displaced,
             // The list does not know which node answers.
-            Standing::OfOther(_) if is_same => Standing::OfOther(spec.readiness),
-            _ => Standing::Listed(spec.readiness),
+            StoredPresence::OfOther(_) if is_same => StoredPresence::OfOther(spec.readiness),
+            _ => StoredPresence::Listed(spec.readiness),
         };
         // Port 0 cannot be listened on.
         self.http_port = spec.http_port.unwrap_or(0);
@@ -122,8 +122,8 @@ impl Entry {
     /// Notes whether another node answers at the address. Returns whether that is new.
     pub(super) const fn answers_as_other(&mut self, is_other: bool) -> bool {
         self.standing = match self.standing {
-            Standing::Listed(readiness) if is_other => Standing::OfOther(readiness),
-            Standing::OfOther(readiness) if !is_other => Standing::Listed(readiness),
+            StoredPresence::Listed(readiness) if is_other => StoredPresence::OfOther(readiness),
+            StoredPresence::OfOther(readiness) if !is_other => StoredPresence::Listed(readiness),
             _ => return false,
         };
         true
@@ -131,25 +131,27 @@ impl Entry {
 
     /// Marks the peer as not listed any more. Returns whether it was listed before.
     pub(super) fn leave(&mut self, now: Nanos) -> bool {
-        let listed = matches!(self.standing, Standing::Listed(_) | Standing::OfOther(_) | Standing::Displaced);
+        let listed =
+            matches!(self.standing, StoredPresence::Listed(_) | StoredPresence::OfOther(_) | StoredPresence::Displaced);
         if listed {
-            self.standing = if self.standing == Standing::Displaced { Standing::Left } else { Standing::Leaving };
+            self.standing =
+                if self.standing == StoredPresence::Displaced { StoredPresence::Left } else { StoredPresence::Leaving };
             self.left_at = u32::try_from(now.0 / SECOND).unwrap_or(u32::MAX);
         }
         listed
     }
 
     pub(super) const fn stop(&mut self) {
-        self.standing = Standing::Left;
+        self.standing = StoredPresence::Left;
     }
 
     /// Returns `None` if it is not probed, else whether it is terminating. This is what
     /// the prober must know.
     pub(super) const fn probing(&self) -> Option<bool> {
         match self.standing {
-            Standing::Listed(readiness) => Some(matches!(readiness, Readiness::Terminating)),
-            Standing::Leaving | Standing::OfOther(_) => Some(true),
-            Standing::Displaced | Standing::Left => None,
+            StoredPresence::Listed(readiness) => Some(matches!(readiness, Readiness::Terminating)),
+            StoredPresence::Leaving | StoredPresence::OfOther(_) => Some(true),
+            StoredPresence::Displaced | StoredPresence::Left => None,
         }
     }
 
@@ -173,20 +175,20 @@ impl Entry {
 
     pub(super) fn presence(&self) -> Presence {
         match self.standing {
-            Standing::Listed(readiness) => readiness.into(),
-            Standing::OfOther(_) | Standing::Displaced => Presence::Displaced,
-            Standing::Leaving | Standing::Left => Presence::Left,
+            StoredPresence::Listed(readiness) => readiness.into(),
+            StoredPresence::OfOther(_) | StoredPresence::Displaced => Presence::Displaced,
+            StoredPresence::Leaving | StoredPresence::Left => Presence::Left,
         }
     }
 
     /// Returns whether it left at least `grace` ago and is still probed.
     pub(super) fn is_stoppable(&self, now: Nanos, grace: Nanos) -> bool {
-        self.standing == Standing::Leaving && self.left_for(now) >= grace
+        self.standing == StoredPresence::Leaving && self.left_for(now) >= grace
     }
 
     /// Returns whether it left at least `after` ago and is not probed any more.
     pub(super) fn is_forgettable(&self, now: Nanos, after: Nanos) -> bool {
-        self.standing == Standing::Left && self.left_for(now) >= after
+        self.standing == StoredPresence::Left && self.left_for(now) >= after
     }
 
     fn left_for(&self, now: Nanos) -> Nanos {
@@ -199,7 +201,7 @@ const SECOND: u64 = 1_000_000_000;
 /// Read access to the peer in a slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
-    pub(super) entry: &'a Entry,
+    pub(super) entry: &'a PeerEntry,
     pub(super) node: &'a str,
 }
 
@@ -254,14 +256,14 @@ mod tests {
 
     #[test]
     fn a_slot_stays_small() {
-        let bytes = size_of::<Option<Entry>>();
+        let bytes = size_of::<Option<PeerEntry>>();
         println!("directory per slot: {bytes} bytes and the name's own");
         assert!(bytes <= 32);
     }
 
     #[test]
     fn a_listed_entry_is_read_back_unchanged() {
-        let mut entry = Entry::new(Span::default(), ZoneId(3));
+        let mut entry = PeerEntry::new(Span::default(), ZoneId(3));
         for (address, port) in [("10.0.0.7", Some(9_877)), ("fd00::7", None)] {
             let address: IpAddr = address.parse().unwrap();
             let (network, readiness) = (Network::Node, Readiness::Unready);
@@ -274,7 +276,7 @@ mod tests {
 
     #[test]
     fn only_a_stopped_peer_is_forgotten_and_at_most_a_second_early() {
-        let mut entry = Entry::new(Span::default(), ZoneId(0));
+        let mut entry = PeerEntry::new(Span::default(), ZoneId(0));
         let (grace, after, ms) = (Nanos::from_millis(3_000), Nanos::from_millis(5_000), Nanos::from_millis);
         let ever = Nanos(u64::MAX);
         assert!(!entry.is_stoppable(ever, grace) && !entry.is_forgettable(ever, after));

@@ -1,11 +1,11 @@
 //! Selects the list entries that are probed: never our own, and one per node, family and network.
 
-use super::{Own, Via};
+use super::{OwnNode, Via};
 use crate::discovery::{PeerList, PeerSpec, Readiness};
 
 /// Returns the entries to probe, in the list's order. No name is copied: copies of 5,000 names
 /// would fragment the heap.
-pub fn probed(list: PeerList, own: &Own) -> Vec<PeerSpec> {
+pub fn probed(list: PeerList, own: &OwnNode) -> Vec<PeerSpec> {
     let mut peers = list.peers;
     // An unspecified address would reach ourselves, and a mesh that pings itself looks healthy.
     // A displaced entry is never probed, so the address that our own pod has now does not hide it.
@@ -38,12 +38,12 @@ mod tests {
         PeerSpec { readiness, ..PeerSpec::pod(node, [10, 0, 0, last].into()) }
     }
 
-    fn own() -> Own {
-        Own { node: "self".into(), ..Own::default() }
+    fn own() -> OwnNode {
+        OwnNode { node: "self".into(), ..OwnNode::default() }
     }
 
     #[test]
-    fn of_two_entries_of_a_node_the_one_not_terminating_then_the_newest_is_probed() {
+    fn two_entries_of_a_node_probe_not_terminating_then_newest() {
         use Readiness::{Ready, Terminating, Unready};
         for (first, second, expected) in [
             (Ready, Ready, 2),
@@ -65,7 +65,7 @@ mod tests {
         let list = PeerList { peers: vec![spec("a", 1, Readiness::Unready), displaced.clone()] };
         assert_eq!(probed(list, &own()), [spec("a", 1, Readiness::Unready)]);
         // The address of a dead node's pod is our own now. The node is still listed.
-        let ours = Own { addresses: vec![displaced.address], ..own() };
+        let ours = OwnNode { addresses: vec![displaced.address], ..own() };
         let list = PeerList { peers: vec![displaced, spec("b", 2, Readiness::Ready)] };
         assert_eq!(probed(list, &ours).len(), 1);
     }

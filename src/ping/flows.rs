@@ -2,30 +2,30 @@
 
 use std::fmt::Write as _;
 
-use super::output::{Form, Label};
+use super::output::{PingForm, TargetLabel};
 use crate::limits::FLOWS_MAX;
 use crate::prober::Flow;
-use crate::sys::table::{self, Cell, Kind, known, percent};
+use crate::sys::table::{self, Cell, ColumnKind, known, percent};
 use crate::sys::terminal::Tint;
 
 /// The counts of one flow.
 #[derive(Clone, Copy, Debug, Default)]
-struct Count {
+struct FlowCount {
     received: u64,
     lost: u64,
 }
 
 /// The counts of all flows of a target.
 #[derive(Debug)]
-pub struct Flows {
-    counts: [Count; FLOWS_MAX as usize],
+pub struct TargetFlows {
+    counts: [FlowCount; FLOWS_MAX as usize],
     used: u8,
 }
 
-impl Flows {
+impl TargetFlows {
     /// Makes empty counts for this many flows.
     pub fn new(flows: u8) -> Self {
-        Self { counts: [Count::default(); FLOWS_MAX as usize], used: flows.min(FLOWS_MAX) }
+        Self { counts: [FlowCount::default(); FLOWS_MAX as usize], used: flows.min(FLOWS_MAX) }
     }
 
     /// Counts the outcome of a probe. Returns whether it is the first loss of its flow.
@@ -35,36 +35,36 @@ impl Flows {
         !answered && count.lost == 1
     }
 
-    fn used(&self) -> impl Iterator<Item = (Flow, Count)> {
+    fn used(&self) -> impl Iterator<Item = (Flow, FlowCount)> {
         (0..self.used).map(Flow).zip(self.counts)
     }
 }
 
-const HEADS: [(&str, Kind); 6] = [
-    ("TARGET", Kind::Same),
-    ("FLOW", Kind::Number),
-    ("PORT", Kind::Number),
-    ("RECEIVED", Kind::Number),
-    ("LOST", Kind::Number),
-    ("LOSS", Kind::Number),
+const HEADS: [(&str, ColumnKind); 6] = [
+    ("TARGET", ColumnKind::Same),
+    ("FLOW", ColumnKind::Number),
+    ("PORT", ColumnKind::Number),
+    ("RECEIVED", ColumnKind::Number),
+    ("LOST", ColumnKind::Number),
+    ("LOSS", ColumnKind::Number),
 ];
 
 /// Writes a summary by flow. JSON has all flows, and text those of targets that have lost on some
 /// of them.
 pub fn summary(
     text: &mut String,
-    form: Form,
-    labels: &[Label],
-    flows: &[Flows],
+    form: PingForm,
+    labels: &[TargetLabel],
+    flows: &[TargetFlows],
     port: impl Fn(usize, Flow) -> Option<u16>,
 ) {
-    let of_targets = labels.iter().zip(flows).enumerate();
-    let all = of_targets.flat_map(|(index, (label, flows))| {
+    let by_target = labels.iter().zip(flows).enumerate();
+    let all = by_target.flat_map(|(index, (label, flows))| {
         let loses = flows.counts.iter().any(|count| count.lost > 0);
         flows.used().map(move |(flow, count)| (index, label, flow, count, loses))
     });
     match form {
-        Form::Text(terminal) => {
+        PingForm::Text(terminal) => {
             let losing = all.filter(|(.., loses)| *loses);
             let lines: Vec<[Cell; HEADS.len()]> = losing
                 .map(|(index, label, flow, count, _)| {
@@ -86,7 +86,7 @@ pub fn summary(
                 text.push_str(&table::render_on(terminal.unlimited(), HEADS, lines));
             }
         }
-        Form::Json => all.for_each(|(index, label, flow, Count { received, lost }, _)| {
+        PingForm::Json => all.for_each(|(index, label, flow, FlowCount { received, lost }, _)| {
             let name = label.name();
             let port = known(port(index, flow), |port| port.to_string()).replace(table::UNKNOWN, "null");
             let flow = flow.0;
@@ -103,9 +103,9 @@ mod tests {
     use super::*;
     use crate::sys::terminal::Terminal;
 
-    fn written(form: Form) -> String {
-        let labels = ["a", "b"].map(|name| Label::new(form, name, [192, 0, 2, 1].into()));
-        let mut flows = [Flows::new(2), Flows::new(2)];
+    fn written(form: PingForm) -> String {
+        let labels = ["a", "b"].map(|name| TargetLabel::new(form, name, [192, 0, 2, 1].into()));
+        let mut flows = [TargetFlows::new(2), TargetFlows::new(2)];
         assert!(!flows[0].record(0, true) && flows[0].record(1, false) && !flows[0].record(1, false));
         assert!(!flows[1].record(0, true) && !flows[1].record(99, false));
         let mut text = String::new();
@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn text_has_the_flows_of_targets_with_loss() {
         let expected = "\nFLOW   PORT  RECEIVED  LOST    LOSS\n   0      -         1     0    0.0%\n   1  40312         0     2  100.0%\n";
-        assert_eq!(written(Form::Text(Terminal::PLAIN)), expected);
+        assert_eq!(written(PingForm::Text(Terminal::PLAIN)), expected);
     }
 
     #[test]
     fn json_has_an_object_for_each_flow() {
-        let text = written(Form::Json);
+        let text = written(PingForm::Json);
         assert_eq!(text.lines().count(), 4);
         let of = |line: usize| serde_json::from_str::<serde_json::Value>(text.lines().nth(line).unwrap()).unwrap();
         let expected = serde_json::json!({"target": "a", "flow": 1, "source_port": 40_312, "received": 0, "lost": 2});

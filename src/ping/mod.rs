@@ -41,11 +41,11 @@ use crate::{
     allocator,
     logging::{self, LogFormat},
 };
-use flows::Flows;
-use outbox::Outbox;
-use output::{Form, Label};
+use flows::TargetFlows;
+use outbox::PingOutbox;
+use output::{PingForm, TargetLabel};
 use probes::{Probes, Wires};
-use tally::Tally;
+use tally::TargetCounters;
 
 /// Longest sleep if nothing is due.
 const IDLE: Nanos = Nanos::from_millis(60_000);
@@ -101,7 +101,7 @@ pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
-    priority::of_probes();
+    priority::mark_probe_thread();
     let done = runtime.block_on(serve(settings));
     runtime.shutdown_background();
     done
@@ -130,8 +130,8 @@ async fn resolve(settings: &PingSettings) -> Result<Vec<IpAddr>, PingError> {
         match target {
             Host::Address(address) => addresses.push(*address),
             Host::Name(name) => {
-                let of_node = ask::node_addresses(&settings.own, name, settings.family);
-                let found = Box::pin(dns::named_addresses(name, settings.family, of_node)).await;
+                let node_addresses = ask::node_addresses(&settings.own, name, settings.family);
+                let found = Box::pin(dns::named_addresses(name, settings.family, node_addresses)).await;
                 let found = found.map_err(|error| PingError::Resolve { target: text.clone(), error })?;
                 addresses.extend(found.first());
             }
@@ -148,14 +148,14 @@ struct Ping {
 
 /// The receiver of the prober's results.
 struct Results {
-    form: Form,
-    labels: Vec<Label>,
-    tallies: Vec<Tally>,
+    form: PingForm,
+    labels: Vec<TargetLabel>,
+    tallies: Vec<TargetCounters>,
     /// Losses by source port of each target; empty with ICMP.
-    flows: Vec<Flows>,
+    flows: Vec<TargetFlows>,
     /// Flows that have lost their first probe since the last turn.
     losing: Vec<(SlotId, Flow)>,
-    outbox: Outbox,
+    outbox: PingOutbox,
     /// Number of probes per target.
     count: Option<u64>,
     /// No probe has a line.
@@ -169,16 +169,20 @@ struct Results {
 
 impl Ping {
     fn new(settings: &PingSettings, sockets: Wires, addresses: &[IpAddr]) -> Result<Self, PingError> {
-        let form = if settings.json { Form::Json } else { Form::Text(Terminal::of_stdout(settings.colours)) };
+        let form = if settings.json { PingForm::Json } else { PingForm::Text(Terminal::stdout(settings.colours)) };
         let names = settings.targets.iter().map(|(text, _)| text);
-        let labels: Vec<Label> = names.zip(addresses).map(|(name, address)| Label::new(form, name, *address)).collect();
-        let mut outbox = Outbox::stdout().map_err(system(WRITE))?;
+        let labels: Vec<TargetLabel> =
+            names.zip(addresses).map(|(name, address)| TargetLabel::new(form, name, *address)).collect();
+        let mut outbox = PingOutbox::stdout().map_err(system(WRITE))?;
         output::heading(&mut outbox.text, settings, &labels);
         let probes = Probes::new(settings, sockets, addresses);
         let results = Results {
             form,
-            tallies: labels.iter().map(|_| Tally::default()).collect(),
-            flows: settings.udp.map(|udp| labels.iter().map(|_| Flows::new(udp.flows)).collect()).unwrap_or_default(),
+            tallies: labels.iter().map(|_| TargetCounters::default()).collect(),
+            flows: settings
+                .udp
+                .map(|udp| labels.iter().map(|_| TargetFlows::new(udp.flows)).collect())
+                .unwrap_or_default(),
             losing: Vec::new(),
             targets_left: labels.len(),
             labels,

@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use crate::sys::console::{self, Reader, WRITE_BYTES};
+use crate::sys::console::{self, OutputReader, WRITE_BYTES};
 
 /// Bytes of output that wait for a slow reader. Beyond that, no further probe is sent.
 const BYTES_MAX: usize = 1 << 20;
@@ -19,7 +19,7 @@ const FINISH_TIME: Duration = Duration::from_millis(800);
 /// Text to be written. There is one buffer, owned here and reused in every turn. Callers borrow
 /// `text` and only append. It is emptied when all of it is written.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct PingOutbox {
     to: File,
     /// The text that callers append to.
     pub text: String,
@@ -27,7 +27,7 @@ pub struct Outbox {
     written: usize,
 }
 
-impl Outbox {
+impl PingOutbox {
     /// Makes an outbox for standard output.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Outbox {
     /// Writes everything. Stops if nothing is accepted for [`FINISH_TIME`].
     ///
     /// # Errors
-    /// The errors of [`Outbox::pass_on`], and `TimedOut`.
+    /// The errors of [`PingOutbox::pass_on`], and `TimedOut`.
     pub fn finish(&mut self) -> io::Result<()> {
         let done = self.pass_on_within(FINISH_TIME)?;
         if done { Ok(()) } else { Err(io::Error::new(io::ErrorKind::TimedOut, "its reader takes nothing")) }
@@ -65,7 +65,7 @@ impl Outbox {
     fn pass_on_within(&mut self, time: Duration) -> io::Result<bool> {
         while self.written < self.text.len() {
             // If the reader is gone, the write returns the error.
-            if console::reader_of(&self.to, time) == Reader::Busy {
+            if console::reader_state(&self.to, time) == OutputReader::Busy {
                 return Ok(false);
             }
             let rest = &self.text.as_bytes()[self.written..];
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn a_slow_reader_delays_nothing_and_gets_everything() {
         let (mut reader, writer) = io::pipe().unwrap();
-        let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
+        let mut outbox = PingOutbox::to(File::from(OwnedFd::from(writer)));
         assert!(outbox.pass_on().unwrap(), "nothing to write");
         let line = "0123456789abcde\n";
         while !outbox.is_full() {
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_reader_that_is_gone_is_a_broken_pipe() {
         let (reader, writer) = io::pipe().unwrap();
-        let mut outbox = Outbox::to(File::from(OwnedFd::from(writer)));
+        let mut outbox = PingOutbox::to(File::from(OwnedFd::from(writer)));
         drop(reader);
         // A child process that another test has just forked holds the reader until
         // it runs its program.

@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::rtts::Quantiles;
-use super::tally::{Outcome, Tally};
+use super::tally::{ProbeOutcome, TargetCounters};
 use crate::config::PingSettings;
 use crate::sys::console::{escaped, printable};
-use crate::sys::table::{self, Cell, Kind, known, percent};
+use crate::sys::table::{self, Cell, ColumnKind, known, percent};
 use crate::sys::terminal::{Terminal, Tint};
 use crate::units::Nanos;
 
 /// Which form the output has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum PingForm {
     /// Lines like those of ping(8).
     Text(Terminal),
     /// One JSON object per line.
@@ -26,18 +26,18 @@ pub enum Form {
 
 /// How a target is named in the output.
 #[derive(Debug)]
-pub struct Label {
+pub struct TargetLabel {
     /// The name as typed; in JSON a string with its quotes.
     name: String,
     address: IpAddr,
 }
 
-impl Label {
+impl TargetLabel {
     /// Makes the label of a target in this form.
-    pub fn new(form: Form, name: &str, address: IpAddr) -> Self {
+    pub fn new(form: PingForm, name: &str, address: IpAddr) -> Self {
         let name = match form {
-            Form::Text(_) => printable(name),
-            Form::Json => escaped(serde_json::Value::from(name).to_string()),
+            PingForm::Text(_) => printable(name),
+            PingForm::Json => escaped(serde_json::Value::from(name).to_string()),
         };
         Self { name, address }
     }
@@ -49,7 +49,7 @@ impl Label {
 }
 
 /// Writes the settings and addresses. In JSON it writes nothing.
-pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
+pub fn heading(text: &mut String, settings: &PingSettings, labels: &[TargetLabel]) {
     if settings.json {
         return;
     }
@@ -66,66 +66,70 @@ pub fn heading(text: &mut String, settings: &PingSettings, labels: &[Label]) {
 }
 
 /// Writes the line of a probe.
-pub fn probe(text: &mut String, form: Form, label: &Label, sequence: Option<u64>, outcome: Outcome) {
+pub fn probe(text: &mut String, form: PingForm, label: &TargetLabel, sequence: Option<u64>, outcome: ProbeOutcome) {
     let _ = match form {
-        Form::Text(terminal) => as_text(text, terminal, label, sequence, outcome),
-        Form::Json => as_json(text, label, sequence, outcome),
+        PingForm::Text(terminal) => as_text(text, terminal, label, sequence, outcome),
+        PingForm::Json => as_json(text, label, sequence, outcome),
     };
 }
 
 fn as_text(
     text: &mut String,
     terminal: Terminal,
-    label: &Label,
+    label: &TargetLabel,
     sequence: Option<u64>,
-    outcome: Outcome,
+    outcome: ProbeOutcome,
 ) -> std::fmt::Result {
     write!(text, "{}", label.name)?;
     if let Some(sequence) = sequence {
         write!(text, "  seq {sequence}")?;
     }
     match outcome {
-        Outcome::Reply { rtt, reordered, stamp } => {
+        ProbeOutcome::Reply { rtt, reordered, stamp } => {
             let order = if reordered { ", after a later one" } else { "" };
             writeln!(text, "  {}  ({} stamps{order})", Time(rtt), stamp.label())
         }
-        Outcome::Lost => writeln!(text, "  {}", terminal.paint(Tint::Bad, "lost")),
-        Outcome::Late => writeln!(text, "  late: answered after it was counted lost"),
-        Outcome::Duplicate => writeln!(text, "  duplicate: answered once more"),
-        Outcome::Corrupt => writeln!(text, "  {}", terminal.paint(Tint::Bad, "corrupt: a damaged reply")),
-        Outcome::SendError(reason) => {
+        ProbeOutcome::Lost => writeln!(text, "  {}", terminal.paint(Tint::Bad, "lost")),
+        ProbeOutcome::Late => writeln!(text, "  late: answered after it was counted lost"),
+        ProbeOutcome::Duplicate => writeln!(text, "  duplicate: answered once more"),
+        ProbeOutcome::Corrupt => writeln!(text, "  {}", terminal.paint(Tint::Bad, "corrupt: a damaged reply")),
+        ProbeOutcome::SendError(reason) => {
             writeln!(text, "  {}", terminal.paint(Tint::Bad, &format!("not sent: {}", reason.words())))
         }
     }
 }
 
-fn as_json(text: &mut String, label: &Label, sequence: Option<u64>, outcome: Outcome) -> std::fmt::Result {
+fn as_json(text: &mut String, label: &TargetLabel, sequence: Option<u64>, outcome: ProbeOutcome) -> std::fmt::Result {
     write!(text, "{{\"target\":{}", label.name)?;
     if let Some(sequence) = sequence {
         write!(text, ",\"sequence\":{sequence}")?;
     }
     match outcome {
-        Outcome::Reply { rtt, reordered, stamp } => {
+        ProbeOutcome::Reply { rtt, reordered, stamp } => {
             let (rtt, stamp) = (Seconds(rtt), stamp.label());
             write!(text, ",\"rtt_seconds\":{rtt},\"stamp\":\"{stamp}\",\"reordered\":{reordered}")?;
         }
-        Outcome::Lost => text.push_str(",\"event\":\"lost\""),
-        Outcome::Late => text.push_str(",\"event\":\"late\""),
-        Outcome::Duplicate => text.push_str(",\"event\":\"duplicate\""),
-        Outcome::Corrupt => text.push_str(",\"event\":\"corrupt\""),
-        Outcome::SendError(reason) => write!(text, ",\"event\":\"send_error\",\"reason\":\"{}\"", reason.label())?,
+        ProbeOutcome::Lost => text.push_str(",\"event\":\"lost\""),
+        ProbeOutcome::Late => text.push_str(",\"event\":\"late\""),
+        ProbeOutcome::Duplicate => text.push_str(",\"event\":\"duplicate\""),
+        ProbeOutcome::Corrupt => text.push_str(",\"event\":\"corrupt\""),
+        ProbeOutcome::SendError(reason) => write!(text, ",\"event\":\"send_error\",\"reason\":\"{}\"", reason.label())?,
     }
     text.push_str("}\n");
     Ok(())
 }
 
 /// Selects one of the quantiles.
-type Figure = fn(Quantiles) -> Nanos;
+type SelectQuantile = fn(Quantiles) -> Nanos;
 
 /// Writes a summary of every target.
-pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = (&'a Label, &'a Tally)>) {
+pub fn summary<'a>(
+    text: &mut String,
+    form: PingForm,
+    targets: impl Iterator<Item = (&'a TargetLabel, &'a TargetCounters)>,
+) {
     match form {
-        Form::Text(terminal) => {
+        PingForm::Text(terminal) => {
             text.push('\n');
             text.push_str(&table::render_on(
                 terminal.unlimited(),
@@ -133,12 +137,12 @@ pub fn summary<'a>(text: &mut String, form: Form, targets: impl Iterator<Item = 
                 targets.map(|(label, tally)| cells(label, tally)),
             ));
         }
-        Form::Json => targets.for_each(|(label, tally)| object(text, label, tally)),
+        PingForm::Json => targets.for_each(|(label, tally)| object(text, label, tally)),
     }
 }
 
-fn object(text: &mut String, label: &Label, tally: &Tally) {
-    let Tally { sent, received, lost, late, duplicate, reordered, corrupt, send_errors, .. } = tally;
+fn object(text: &mut String, label: &TargetLabel, tally: &TargetCounters) {
+    let TargetCounters { sent, received, lost, late, duplicate, reordered, corrupt, send_errors, .. } = tally;
     let _ = write!(
         text,
         "{{\"target\":{},\"address\":\"{}\",\"sent\":{sent},\"received\":{received},\"lost\":{lost},\
@@ -150,7 +154,8 @@ fn object(text: &mut String, label: &Label, tally: &Tally) {
         tally.stamped_by_kernel
     );
     let quantiles = tally.rtts.quantiles();
-    let fields: [(&str, Figure); 4] = [("min", |q| q.min), ("p50", |q| q.p50), ("p99", |q| q.p99), ("max", |q| q.max)];
+    let fields: [(&str, SelectQuantile); 4] =
+        [("min", |q| q.min), ("p50", |q| q.p50), ("p99", |q| q.p99), ("max", |q| q.max)];
     for (name, field) in fields {
         let _ = match quantiles {
             Some(quantiles) => write!(text, ",\"rtt_{name}_seconds\":{}", Seconds(field(quantiles))),
@@ -160,28 +165,28 @@ fn object(text: &mut String, label: &Label, tally: &Tally) {
     text.push_str("}\n");
 }
 
-const HEADS: [(&str, Kind); 15] = [
-    ("TARGET", Kind::Text),
-    ("SENT", Kind::Number),
-    ("RECEIVED", Kind::Number),
-    ("LOST", Kind::Number),
-    ("LOSS", Kind::Number),
-    ("LATE", Kind::Rare),
-    ("DUPLICATE", Kind::Rare),
-    ("REORDERED", Kind::Rare),
-    ("CORRUPT", Kind::Rare),
-    ("ERRORS", Kind::Rare),
-    ("KERNEL", Kind::Number),
-    ("MIN", Kind::Number),
-    ("P50", Kind::Number),
-    ("P99", Kind::Number),
-    ("MAX", Kind::Number),
+const HEADS: [(&str, ColumnKind); 15] = [
+    ("TARGET", ColumnKind::Text),
+    ("SENT", ColumnKind::Number),
+    ("RECEIVED", ColumnKind::Number),
+    ("LOST", ColumnKind::Number),
+    ("LOSS", ColumnKind::Number),
+    ("LATE", ColumnKind::Rare),
+    ("DUPLICATE", ColumnKind::Rare),
+    ("REORDERED", ColumnKind::Rare),
+    ("CORRUPT", ColumnKind::Rare),
+    ("ERRORS", ColumnKind::Rare),
+    ("KERNEL", ColumnKind::Number),
+    ("MIN", ColumnKind::Number),
+    ("P50", ColumnKind::Number),
+    ("P99", ColumnKind::Number),
+    ("MAX", ColumnKind::Number),
 ];
 
-fn cells(label: &Label, tally: &Tally) -> [Cell; HEADS.len()] {
+fn cells(label: &TargetLabel, tally: &TargetCounters) -> [Cell; HEADS.len()] {
     let share = |part: u64, whole: u64| known((whole > 0).then(|| part as f64 / whole as f64), percent);
     let quantiles = tally.rtts.quantiles();
-    let time = |field: Figure| known(quantiles, |quantiles| Time(field(quantiles)).to_string());
+    let time = |field: SelectQuantile| known(quantiles, |quantiles| Time(field(quantiles)).to_string());
     let bad = |text: String, number: u64| Cell::tinted(text, Tint::Bad, number > 0);
     let count = |number: u64| number.to_string().into();
     [
@@ -231,26 +236,26 @@ mod tests {
     use super::*;
     use crate::prober::{Event, SendError, Stamp};
 
-    const REPLY: Outcome = Outcome::Reply { rtt: Nanos(41_234), reordered: true, stamp: Stamp::User };
+    const REPLY: ProbeOutcome = ProbeOutcome::Reply { rtt: Nanos(41_234), reordered: true, stamp: Stamp::User };
 
-    fn lines(form: Form) -> String {
-        let label = Label::new(form, "a", [192, 0, 2, 1].into());
+    fn lines(form: PingForm) -> String {
+        let label = TargetLabel::new(form, "a", [192, 0, 2, 1].into());
         let mut text = String::new();
         for (sequence, what) in [
             (Some(7), REPLY),
-            (Some(8), Outcome::Lost),
-            (Some(8), Outcome::Late),
-            (Some(7), Outcome::Duplicate),
-            (None, Outcome::Corrupt),
-            (Some(9), Outcome::SendError(SendError::NoRoute)),
+            (Some(8), ProbeOutcome::Lost),
+            (Some(8), ProbeOutcome::Late),
+            (Some(7), ProbeOutcome::Duplicate),
+            (None, ProbeOutcome::Corrupt),
+            (Some(9), ProbeOutcome::SendError(SendError::NoRoute)),
         ] {
             probe(&mut text, form, &label, sequence, what);
         }
         text
     }
 
-    fn tally() -> Tally {
-        let mut tally = Tally::default();
+    fn tally() -> TargetCounters {
+        let mut tally = TargetCounters::default();
         (0..4).for_each(|_| _ = tally.record(Event::Sent, None));
         for (sequence, stamp) in [(0, Stamp::User), (1, Stamp::Kernel)] {
             tally.record(Event::Received { rtt: Nanos(1_500_000), reordered: false, sequence, stamp }, Some(sequence));
@@ -263,7 +268,7 @@ mod tests {
     #[test]
     fn json_has_one_object_per_line_with_the_fields_of_the_contract() {
         assert_eq!(
-            lines(Form::Json),
+            lines(PingForm::Json),
             "{\"target\":\"a\",\"sequence\":7,\"rtt_seconds\":0.000041234,\"stamp\":\"user\",\"reordered\":true}\n\
              {\"target\":\"a\",\"sequence\":8,\"event\":\"lost\"}\n\
              {\"target\":\"a\",\"sequence\":8,\"event\":\"late\"}\n\
@@ -272,10 +277,10 @@ mod tests {
              {\"target\":\"a\",\"sequence\":9,\"event\":\"send_error\",\"reason\":\"no_route\"}\n"
         );
         let mut text = String::new();
-        let silent = Tally::default();
-        let odd = Label::new(Form::Json, "\"\\", [192, 0, 2, 2].into());
-        let label = Label::new(Form::Json, "a", [192, 0, 2, 1].into());
-        summary(&mut text, Form::Json, [(&label, &tally()), (&odd, &silent)].into_iter());
+        let silent = TargetCounters::default();
+        let odd = TargetLabel::new(PingForm::Json, "\"\\", [192, 0, 2, 2].into());
+        let label = TargetLabel::new(PingForm::Json, "a", [192, 0, 2, 1].into());
+        summary(&mut text, PingForm::Json, [(&label, &tally()), (&odd, &silent)].into_iter());
         let objects: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let expected = serde_json::json!({
             "target": "a", "address": "192.0.2.1", "sent": 4, "received": 2, "lost": 1, "in_flight": 1, "late": 0,
@@ -289,7 +294,7 @@ mod tests {
     #[test]
     fn text_has_units_and_the_source_of_the_stamps() {
         assert_eq!(
-            lines(Form::Text(Terminal::PLAIN)),
+            lines(PingForm::Text(Terminal::PLAIN)),
             "a  seq 7  41.2 µs  (user stamps, after a later one)\n\
              a  seq 8  lost\n\
              a  seq 8  late: answered after it was counted lost\n\
@@ -305,15 +310,15 @@ mod tests {
     #[test]
     fn the_table_leaves_out_rare_columns_without_a_value() {
         let mut text = String::new();
-        let label = Label::new(Form::Text(Terminal::PLAIN), "a", [192, 0, 2, 1].into());
-        summary(&mut text, Form::Text(Terminal::PLAIN), [(&label, &tally())].into_iter());
+        let label = TargetLabel::new(PingForm::Text(Terminal::PLAIN), "a", [192, 0, 2, 1].into());
+        summary(&mut text, PingForm::Text(Terminal::PLAIN), [(&label, &tally())].into_iter());
         assert_eq!(
             text,
             "\nTARGET  SENT  RECEIVED  LOST   LOSS  ERRORS  KERNEL       MIN       P50       P99       MAX\n\
              a          4         2     1  33.3%       1   50.0%  1.500 ms  1.500 ms  1.500 ms  1.500 ms\n"
         );
         text.clear();
-        summary(&mut text, Form::Text(Terminal::PLAIN), [(&label, &Tally::default())].into_iter());
+        summary(&mut text, PingForm::Text(Terminal::PLAIN), [(&label, &TargetCounters::default())].into_iter());
         assert!(text.ends_with("a          0         0     0     -       -    -    -    -    -\n"), "{text}");
     }
 }

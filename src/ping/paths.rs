@@ -2,23 +2,23 @@
 
 use std::fmt::Write as _;
 
-use super::output::{Form, Label, Seconds, Time};
+use super::output::{PingForm, Seconds, TargetLabel, Time};
 use crate::prober::udp::trace::{End, Trace};
-use crate::sys::table::{self, Cell, Kind, known};
+use crate::sys::table::{self, Cell, ColumnKind, known};
 use crate::sys::terminal::Tint;
 
-const HEADS: [(&str, Kind); 5] = [
-    ("HOP", Kind::Number),
-    ("ADDRESS", Kind::Text),
-    ("SENT", Kind::Number),
-    ("ANSWERED", Kind::Number),
-    ("BEST", Kind::Number),
+const HEADS: [(&str, ColumnKind); 5] = [
+    ("HOP", ColumnKind::Number),
+    ("ADDRESS", ColumnKind::Text),
+    ("SENT", ColumnKind::Number),
+    ("ANSWERED", ColumnKind::Number),
+    ("BEST", ColumnKind::Number),
 ];
 
 /// Writes a trace of a target, of the flow with this source port.
-pub fn trace(text: &mut String, form: Form, label: &Label, trace: &Trace, port: Option<u16>) {
+pub fn trace(text: &mut String, form: PingForm, label: &TargetLabel, trace: &Trace, port: Option<u16>) {
     match form {
-        Form::Text(terminal) => {
+        PingForm::Text(terminal) => {
             let port = known(port, |port| port.to_string());
             let _ = writeln!(text, "\n{}  path of flow {}, source port {port}", label.name(), trace.flow.0);
             let lines = trace.hops().iter().zip(1_u8..).map(|(hop, ttl)| {
@@ -36,7 +36,7 @@ pub fn trace(text: &mut String, form: Form, label: &Label, trace: &Trace, port: 
             let end = if trace.reached() { end } else { terminal.paint(Tint::Bad, &end) };
             let _ = writeln!(text, "{}: {end}\n", word(trace.end));
         }
-        Form::Json => {
+        PingForm::Json => {
             let port = known(port, |port| port.to_string()).replace(table::UNKNOWN, "null");
             let (name, flow, end) = (label.name(), trace.flow.0, word(trace.end));
             let finding = trace.finding;
@@ -82,7 +82,7 @@ mod tests {
     use crate::units::Nanos;
 
     /// A path of a router, a silent hop and a router, behind which nothing answers.
-    fn dead(form: Form) -> String {
+    fn dead(form: PingForm) -> String {
         let mut tracer = Tracer::new(16);
         tracer.want(SlotId(0), Flow(3), Reason::Requested, Nanos(0));
         let to = SocketAddr::from(([192, 0, 2, 1], 9_877));
@@ -98,7 +98,7 @@ mod tests {
             }
         }
         let mut text = String::new();
-        let label = Label::new(form, "a", [192, 0, 2, 1].into());
+        let label = TargetLabel::new(form, "a", [192, 0, 2, 1].into());
         assert!(tracer.is_idle());
         trace(&mut text, form, &label, tracer.take_finished().unwrap(), Some(40_312));
         text
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn text_has_a_line_per_hop_and_says_where_the_path_dies() {
         assert_eq!(
-            dead(Form::Text(Terminal::PLAIN)),
+            dead(PingForm::Text(Terminal::PLAIN)),
             "\na  path of flow 3, source port 40312\n\
              HOP  ADDRESS   SENT  ANSWERED      BEST\n\
              \x20 1  10.0.1.1     3         3  1.500 ms\n\
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn json_is_one_object_with_all_hops() {
-        let text = dead(Form::Json);
+        let text = dead(PingForm::Json);
         assert_eq!(text.lines().count(), 1);
         let hop = |ttl, address: Option<&str>, answered, rtt: Option<f64>| {
             let (sent, rtt_best_seconds) = (3, rtt);

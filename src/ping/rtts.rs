@@ -17,14 +17,14 @@ const FINE: u32 = 6;
 /// The round-trip times of one target.
 #[derive(Debug)]
 pub struct Rtts {
-    kept: Kept,
+    kept: KeptTimes,
     count: u64,
     min: Nanos,
     max: Nanos,
 }
 
 #[derive(Debug)]
-enum Kept {
+enum KeptTimes {
     /// All times, in order of arrival.
     All(Vec<Nanos>),
     /// Cells in use, in ascending order, with their counts.
@@ -46,7 +46,7 @@ pub struct Quantiles {
 
 impl Default for Rtts {
     fn default() -> Self {
-        Self { kept: Kept::All(Vec::new()), count: 0, min: Nanos(u64::MAX), max: Nanos(0) }
+        Self { kept: KeptTimes::All(Vec::new()), count: 0, min: Nanos(u64::MAX), max: Nanos(0) }
     }
 }
 
@@ -56,13 +56,13 @@ impl Rtts {
         self.count += 1;
         (self.min, self.max) = (self.min.min(rtt), self.max.max(rtt));
         match &mut self.kept {
-            Kept::All(all) if all.len() < EXACT_MAX => all.push(rtt),
-            Kept::All(all) => {
+            KeptTimes::All(all) if all.len() < EXACT_MAX => all.push(rtt),
+            KeptTimes::All(all) => {
                 let mut cells = Vec::new();
                 all.iter().chain([&rtt]).for_each(|&rtt| count(&mut cells, rtt));
-                self.kept = Kept::Cells(cells);
+                self.kept = KeptTimes::Cells(cells);
             }
-            Kept::Cells(cells) => count(cells, rtt),
+            KeptTimes::Cells(cells) => count(cells, rtt),
         }
     }
 
@@ -71,13 +71,13 @@ impl Rtts {
         let (min, max) = (self.min, self.max);
         let at = |hundredths: u64| (self.count * hundredths).div_ceil(100).max(1);
         let [p50, p99] = match &self.kept {
-            Kept::All(all) if all.is_empty() => return None,
-            Kept::All(all) => {
+            KeptTimes::All(all) if all.is_empty() => return None,
+            KeptTimes::All(all) => {
                 let mut sorted = all.clone();
                 sorted.sort_unstable();
                 [at(50), at(99)].map(|rank| sorted[usize::try_from(rank - 1).unwrap_or_default().min(sorted.len() - 1)])
             }
-            Kept::Cells(cells) => [at(50), at(99)].map(|rank| {
+            KeptTimes::Cells(cells) => [at(50), at(99)].map(|rank| {
                 let mut passed = 0;
                 let cell = cells.iter().find(|(_, count)| {
                     passed += u64::from(*count);
@@ -162,7 +162,7 @@ mod tests {
     fn memory_does_not_grow_with_the_number_of_probes() {
         let mut rtts = Rtts::default();
         (0..1_000_000u64).for_each(|n| rtts.add(Nanos(50_000 + n % 20_000)));
-        let Kept::Cells(cells) = &rtts.kept else { panic!("past the bound") };
+        let KeptTimes::Cells(cells) = &rtts.kept else { panic!("past the bound") };
         assert!(cells.len() < 64, "{}", cells.len());
         assert_eq!(cells.iter().map(|(_, count)| u64::from(*count)).sum::<u64>(), 1_000_000);
     }

@@ -55,8 +55,8 @@ impl EchoCounters {
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_snmp(text: &[u8]) {
     let mut reader = Reader::default();
-    let _ = proc::lines_of(&mut &*text, &mut |line| reader.v4(line));
-    let _ = proc::lines_of(&mut &*text, &mut |line| reader.v6(line));
+    let _ = proc::for_each_line(&mut &*text, &mut |line| reader.v4(line));
+    let _ = proc::for_each_line(&mut &*text, &mut |line| reader.v6(line));
     let _ = reader.counters().map(|it| it.since(EchoCounters::default()));
 }
 

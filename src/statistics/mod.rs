@@ -149,7 +149,7 @@ fn bump32(counter: &AtomicU32) {
 impl Statistics {
     /// Makes empty statistics of ICMP probes alone, as [`Statistics::of_methods`] does.
     pub fn new(scale: Scale, interval: Nanos) -> Self {
-        Self::of_methods(scale, interval, Methods::of([Method::Icmp]))
+        Self::of_methods(scale, interval, Methods::new([Method::Icmp]))
     }
 
     /// Makes empty statistics. `scale` is that of the links; each peer is probed once per

@@ -27,7 +27,7 @@ fn an_agent_serves_the_probes_of_others_if_it_probes_by_udp_or_tcp() {
         (vec![Method::Udp], true),
         (vec![Method::Tcp], true),
     ] {
-        let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::of(methods.clone()));
+        let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::new(methods.clone()));
         s.set_listening_since(Nanos(5));
         assert_eq!(s.listening_for(Nanos(12)), serves.then_some(Nanos(7)), "{methods:?}");
     }

@@ -31,9 +31,9 @@ pub async fn print_in_pieces(text: impl AsRef<[u8]>) -> io::Result<bool> {
     let mut rest = text.as_ref();
     while !rest.is_empty() {
         match reader() {
-            Reader::Gone => return Ok(false),
-            Reader::Busy => tokio::time::sleep(WRITE_RETRY).await,
-            Reader::Ready => {
+            OutputReader::Gone => return Ok(false),
+            OutputReader::Busy => tokio::time::sleep(WRITE_RETRY).await,
+            OutputReader::Ready => {
                 let (piece, further) = rest.split_at(rest.len().min(WRITE_BYTES));
                 if !print(piece)? {
                     return Ok(false);
@@ -55,7 +55,7 @@ pub fn print_error(line: impl Display) {
 
 /// The state of the reader of standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub enum OutputReader {
     /// The reader accepts at least [`WRITE_BYTES`].
     Ready,
     /// The reader accepts nothing now. A write would block.
@@ -65,20 +65,20 @@ pub enum Reader {
 }
 
 /// Returns the state of the reader of standard output.
-pub fn reader() -> Reader {
-    reader_of(io::stdout(), Duration::ZERO)
+pub fn reader() -> OutputReader {
+    reader_state(io::stdout(), Duration::ZERO)
 }
 
 /// Returns the state of the reader of an output. Waits for this time, as long as the reader is
 /// busy. A signal may end the wait.
-pub fn reader_of(output: impl AsFd, time: Duration) -> Reader {
+pub fn reader_state(output: impl AsFd, time: Duration) -> OutputReader {
     let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: time.subsec_nanos().into() };
     let mut asked = [PollFd::new(&output, PollFlags::OUT)];
     match poll(&mut asked, Some(&time)) {
-        Ok(0) | Err(Errno::INTR) => Reader::Busy,
-        Ok(_) if asked[0].revents().contains(PollFlags::ERR) => Reader::Gone,
+        Ok(0) | Err(Errno::INTR) => OutputReader::Busy,
+        Ok(_) if asked[0].revents().contains(PollFlags::ERR) => OutputReader::Gone,
         // If the descriptor is broken, the write fails and says why.
-        _ => Reader::Ready,
+        _ => OutputReader::Ready,
     }
 }
 
@@ -185,16 +185,16 @@ mod tests {
     #[test]
     fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is_one() {
         let (reader, mut writer) = io::pipe().unwrap();
-        assert_eq!(reader_of(&writer, Duration::ZERO), Reader::Ready);
+        assert_eq!(reader_state(&writer, Duration::ZERO), OutputReader::Ready);
         assert!(write(&mut writer, b"text").unwrap());
-        while reader_of(&writer, Duration::ZERO) == Reader::Ready {
+        while reader_state(&writer, Duration::ZERO) == OutputReader::Ready {
             assert!(write(&mut writer, &[b' '; 4_096]).unwrap());
         }
-        assert_eq!(reader_of(&writer, Duration::ZERO), Reader::Busy);
+        assert_eq!(reader_state(&writer, Duration::ZERO), OutputReader::Busy);
         drop(reader);
         // A child that another test has just forked holds the reader open until it executes its
         // program.
-        while reader_of(&writer, Duration::ZERO) != Reader::Gone {
+        while reader_state(&writer, Duration::ZERO) != OutputReader::Gone {
             std::thread::yield_now();
         }
         assert!(!write(&mut writer, b"text").unwrap());

@@ -15,9 +15,9 @@ pub struct Version(Option<(u64, u64, i64, i64, u64)>);
 
 impl Version {
     /// Returns the current version of a file.
-    pub fn of(path: &Path) -> Self {
-        let it = fs::metadata(path).ok();
-        Self(it.map(|it| (it.dev(), it.ino(), it.ctime(), it.ctime_nsec(), it.size())))
+    pub fn read(path: &Path) -> Self {
+        let metadata = fs::metadata(path).ok();
+        Self(metadata.map(|file| (file.dev(), file.ino(), file.ctime(), file.ctime_nsec(), file.size())))
     }
 }
 

@@ -18,14 +18,14 @@ const NICE_MAX: i32 = 19;
 
 /// Marks the calling thread as the probe thread. It requests short slices, which Linux considers
 /// from 6.12 on (EEVDF).
-pub fn of_probes() {
+pub fn mark_probe_thread() {
     set_attributes(nice(), PROBE_SLICE_NS);
 }
 
 /// Marks the calling thread as one that serves HTTP. A scrape of thousands of peers
 /// takes milliseconds, and may wait for a probe. Resets the slice that was inherited
 /// from the creating thread.
-pub fn of_http() {
+pub fn mark_http_thread() {
     const DEFAULT_SLICE: u64 = 0;
     set_attributes((nice() + HTTP_NICE).min(NICE_MAX), DEFAULT_SLICE);
 }
@@ -43,10 +43,10 @@ mod tests {
     #[test]
     fn http_threads_get_less_weight_and_the_probe_thread_no_less() {
         let before = nice();
-        of_probes();
+        mark_probe_thread();
         assert_eq!(nice(), before);
         let of_worker = std::thread::spawn(|| {
-            of_http();
+            mark_http_thread();
             nice()
         });
         assert_eq!(of_worker.join().unwrap(), (before + HTTP_NICE).min(NICE_MAX));

@@ -23,7 +23,7 @@ const FILE_BYTES_MAX: u64 = 8 << 20;
 /// # Errors
 /// The system's error from opening or reading the file.
 pub fn each_line(path: impl AsRef<Path>, mut line: impl FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
-    lines_of(&mut File::open(path)?.take(FILE_BYTES_MAX), &mut line)
+    for_each_line(&mut File::open(path)?.take(FILE_BYTES_MAX), &mut line)
 }
 
 /// Returns the first result of `find` over the lines of the file.
@@ -42,7 +42,7 @@ pub fn number<T: std::str::FromStr>(line: &str, name: &str) -> Option<T> {
     line.strip_prefix(name)?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-pub(crate) fn lines_of(file: &mut dyn Read, line: &mut dyn FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
+pub(crate) fn for_each_line(file: &mut dyn Read, line: &mut dyn FnMut(&str) -> ControlFlow<()>) -> io::Result<()> {
     let mut buffer = [0; LINE_BYTES_MAX];
     let mut lines = Lines::new(file, &mut buffer, end_of_line);
     while let Some(bytes) = lines.next_line()? {
@@ -139,7 +139,7 @@ mod tests {
 
     fn lines(text: &[u8], step: usize) -> Vec<String> {
         let mut found = Vec::new();
-        lines_of(&mut Slow(text, step), &mut |line| {
+        for_each_line(&mut Slow(text, step), &mut |line| {
             found.push(line.to_owned());
             ControlFlow::Continue(())
         })

@@ -8,7 +8,7 @@ use super::terminal::{Terminal, Tint};
 
 /// The kind of a column, which decides its alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ColumnKind {
     /// Texts, aligned to the left.
     Text,
     /// Texts that are the same in every line of most tables. The column is then left out.
@@ -50,7 +50,7 @@ impl Cell {
 
 /// Formats lines of cells below their heads, of any length and without colours, as [`render_on`]
 /// does.
-pub fn render<const N: usize>(heads: [(&str, Kind); N], lines: impl IntoIterator<Item = [String; N]>) -> String {
+pub fn render<const N: usize>(heads: [(&str, ColumnKind); N], lines: impl IntoIterator<Item = [String; N]>) -> String {
     render_on(Terminal::PLAIN, heads, lines.into_iter().map(|cells| cells.map(Cell::from)))
 }
 
@@ -60,15 +60,15 @@ pub fn render<const N: usize>(heads: [(&str, Kind); N], lines: impl IntoIterator
 /// of them moves the cursor.
 pub fn render_on<const N: usize>(
     terminal: Terminal,
-    heads: [(&str, Kind); N],
+    heads: [(&str, ColumnKind); N],
     lines: impl IntoIterator<Item = [Cell; N]>,
 ) -> String {
     let printable = |cell: Cell| Cell { text: printable(&cell.text), ..cell };
     let mut lines: Vec<[Cell; N]> = lines.into_iter().map(|cells| cells.map(printable)).collect();
     let is_shown = |at: &usize| match heads[*at].1 {
-        Kind::Text | Kind::Number => true,
-        Kind::Rare => lines.iter().any(|cells| cells[*at].text != "0"),
-        Kind::Same => lines.iter().any(|cells| cells[*at].text != lines[0][*at].text),
+        ColumnKind::Text | ColumnKind::Number => true,
+        ColumnKind::Rare => lines.iter().any(|cells| cells[*at].text != "0"),
+        ColumnKind::Same => lines.iter().any(|cells| cells[*at].text != lines[0][*at].text),
     };
     let width = |at: usize| {
         let cells = lines.iter().map(|cells| cells[at].length());
@@ -91,8 +91,8 @@ pub fn render_on<const N: usize>(
             // The width is that of the text alone. The terminal does not show the escape codes.
             let painted = terminal.paint(tint, cell);
             match heads[at].1 {
-                Kind::Text | Kind::Same => text.extend([painted, blanks]),
-                Kind::Number | Kind::Rare => text.extend([blanks, painted]),
+                ColumnKind::Text | ColumnKind::Same => text.extend([painted, blanks]),
+                ColumnKind::Number | ColumnKind::Rare => text.extend([blanks, painted]),
             }
         }
         text.truncate(text.trim_end().len());
@@ -107,7 +107,7 @@ pub fn render_on<const N: usize>(
 
 /// Makes columns narrower, the widest first, until a line fits. No column becomes narrower than its
 /// head.
-fn narrow(columns: &mut [(usize, usize)], heads: &[(&str, Kind)], room: usize) {
+fn narrow(columns: &mut [(usize, usize)], heads: &[(&str, ColumnKind)], room: usize) {
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     let mut excess = columns.iter().map(|(_, width)| width).sum::<usize>().saturating_add(gaps).saturating_sub(room);
     while excess > 0 {
@@ -172,13 +172,13 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_their_widest_cell_without_control_characters() {
         let rows = [["a\x1b[2J".to_owned(), "1".to_owned()], ["µµ".to_owned(), "1,234".to_owned()]];
-        let text = render([("NODE", Kind::Text), ("N", Kind::Number)], rows);
+        let text = render([("NODE", ColumnKind::Text), ("N", ColumnKind::Number)], rows);
         assert_eq!(text, "NODE       N\na?[2J      1\nµµ     1,234\n");
     }
 
     #[test]
     fn a_rare_column_is_shown_only_if_it_has_another_value_than_0() {
-        let heads = [("NODE", Kind::Text), ("LATE", Kind::Rare), ("LOST", Kind::Number)];
+        let heads = [("NODE", ColumnKind::Text), ("LATE", ColumnKind::Rare), ("LOST", ColumnKind::Number)];
         let line = |late: &str| [["a", late, "0"].map(str::to_owned)];
         assert_eq!(render(heads, line("0")), "NODE  LOST\na        0\n");
         assert_eq!(render(heads, line("1")), "NODE  LATE  LOST\na        1     0\n");
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_column_that_is_the_same_in_every_line_is_left_out() {
-        let heads = [("NODE", Kind::Text), ("VERSION", Kind::Same)];
+        let heads = [("NODE", ColumnKind::Text), ("VERSION", ColumnKind::Same)];
         let of = |versions: &[&str]| render(heads, versions.iter().map(|version| ["a", version].map(str::to_owned)));
         assert_eq!(of(&["1", "1"]), "NODE\na\na\n");
         assert_eq!(of(&["1", "2"]), "NODE  VERSION\na     1\na     2\n");
@@ -199,8 +199,8 @@ mod tests {
         let bad = |text: &str| Cell::tinted(text.to_owned(), Tint::Bad, text == "9");
         let text = render_on(
             terminal,
-            [("A", Kind::Text), ("LOSS", Kind::Number)],
-            [["b", "9"], ["c", "0"]].map(|it| it.map(bad)),
+            [("A", ColumnKind::Text), ("LOSS", ColumnKind::Number)],
+            [["b", "9"], ["c", "0"]].map(|row| row.map(bad)),
         );
         assert_eq!(text, "A  LOSS\nb     \x1b[31m9\x1b[0m\nc     0\n");
     }
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn the_widest_columns_are_cut_until_a_line_fits() {
         let terminal = Terminal { columns: 30, ..Terminal::PLAIN };
-        let heads = [("NODE", Kind::Text), ("RSS KB", Kind::Number), ("WORST", Kind::Text)];
+        let heads = [("NODE", ColumnKind::Text), ("RSS KB", ColumnKind::Number), ("WORST", ColumnKind::Text)];
         let line = |node: &str, worst: &str| [node, "1,192", worst].map(|text| Cell::from(text.to_owned()));
         // 30 columns are 6 for the figure, 4 between the columns, and 20 for two names.
         let text = render_on(terminal, heads, [line("node-1", "a-node-with-a-long-name"), line("é", "b")]);
@@ -225,7 +225,7 @@ mod tests {
     fn names_are_cut_where_they_still_differ() {
         let cut = |names: [&str; 3], columns| {
             let terminal = Terminal { columns, ..Terminal::PLAIN };
-            let text = render_on(terminal, [("N", Kind::Text)], names.map(|name| [Cell::from(name.to_owned())]));
+            let text = render_on(terminal, [("N", ColumnKind::Text)], names.map(|name| [Cell::from(name.to_owned())]));
             text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
         let amazon =

@@ -47,7 +47,7 @@ impl Terminal {
     pub const PLAIN: Self = Self { columns: usize::MAX, has_colours: false };
 
     /// Returns how standard output is shown.
-    pub fn of_stdout(colours: Colours) -> Self {
+    pub fn stdout(colours: Colours) -> Self {
         let variable = |name| std::env::var_os(name).unwrap_or_default();
         let has_colours = match colours {
             Colours::Auto => {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use kube_canary::http::Server;
-use kube_canary::sys::console::{self, Reader};
+use kube_canary::sys::console::{self, OutputReader};
 use serde_json::json;
 
 use crate::agent::{Agent, PEERS, command, directory};
@@ -70,7 +70,7 @@ fn broken_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     // A child that another test has just forked holds the reader until it executes its program.
-    until_so("the reader is gone", || console::reader_of(&writer, Duration::ZERO) == Reader::Gone);
+    until_so("the reader is gone", || console::reader_state(&writer, Duration::ZERO) == OutputReader::Gone);
     writer.into()
 }
 

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use kube_canary::allocator::finder::{Request, observe};
+use kube_canary::allocator::finder::{AllocationRequest, observe};
 
 /// What a thread requested from the allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,17 +47,17 @@ fn bytes(size: usize) -> i64 {
 }
 
 /// Receives every allocator request of any thread.
-fn observed(request: Request) {
+fn observed(request: AllocationRequest) {
     note(|asked| match request {
-        Request::Allocate(size) => {
+        AllocationRequest::Allocate(size) => {
             asked.allocations += 1;
             asked.bytes += bytes(size);
         }
-        Request::Resize { from, to } => {
+        AllocationRequest::Resize { from, to } => {
             asked.allocations += 1;
             asked.bytes += bytes(to) - bytes(from);
         }
-        Request::Free(size) => {
+        AllocationRequest::Free(size) => {
             asked.frees += 1;
             asked.bytes -= bytes(size);
         }

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
-use kube_canary::peers::{Applied, Directory, Own};
+use kube_canary::peers::{Applied, Directory, OwnNode};
 use kube_canary::prober::{Clock, EchoWire, Icmp, Prober};
 use kube_canary::statistics::Statistics;
 use kube_canary::units::Nanos;
@@ -52,7 +52,7 @@ fn apply<W: EchoWire, C: Clock>(
     prober: &mut Prober<Icmp<W>, C>,
     now: Nanos,
 ) {
-    let own = Own { node: "self".into(), ..Own::default() };
+    let own = OwnNode { node: "self".into(), ..OwnNode::default() };
     let Applied { changes, without_slot } = directory.apply(list, &own, now);
     assert_eq!(without_slot, 0);
     for change in changes {

@@ -45,7 +45,7 @@ impl Agent {
         let tcp = tcp::Tcp::prober(sockets, MonotonicClock, &settings, handshakes);
         let probers =
             Probers::new(None, Some(Box::new(udp)), Some(Box::new(explorer)), Some(Box::new(tcp))).expect("a timer");
-        let statistics = Statistics::of_methods(Scale::default(), INTERVAL, Methods::of([Method::Udp, Method::Tcp]));
+        let statistics = Statistics::of_methods(Scale::default(), INTERVAL, Methods::new([Method::Udp, Method::Tcp]));
         Self { probers, statistics }
     }
 

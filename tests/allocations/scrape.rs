@@ -6,11 +6,12 @@ use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::discovery::Readiness;
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, AgentMetricsConfig, Format, Health, HeardStrangers, MetricsBody, PeerTraces, SeriesSettings,
+    View, Walks,
 };
 use kube_canary::http::{Render, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, MAX_SERIES_DEFAULT, MAX_SERIES_MAX};
-use kube_canary::peers::{Directory, Method, Methods, Own};
+use kube_canary::peers::{Directory, Method, Methods, OwnNode};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
@@ -24,7 +25,7 @@ const SCRAPES: usize = 16;
 
 /// An agent that has `peers` peers and has not probed any of them yet.
 fn view(peers: usize) -> Arc<View> {
-    view_by(Methods::of([Method::Icmp]), peers)
+    view_by(Methods::new([Method::Icmp]), peers)
 }
 
 /// The same with these methods.
@@ -33,7 +34,7 @@ pub fn view_by(methods: Methods, peers: usize) -> Arc<View> {
     let mut directory = Directory::default();
     let address = |i: usize| [10, 2, u8::try_from(i / 250).unwrap(), u8::try_from(i % 250 + 1).unwrap()].into();
     let listed = list((0..peers).map(|i| (i, address(i), Readiness::Ready)));
-    let own = Own { node: "self".into(), ..Own::default() };
+    let own = OwnNode { node: "self".into(), ..OwnNode::default() };
     directory.apply(listed, &own, Nanos(0)).changes.into_iter().for_each(|change| statistics.apply(change));
     let (node, directory, health) = ("self".into(), RwLock::new(directory), Health::default());
     let about = About::new(&allocator::info());
@@ -43,9 +44,9 @@ pub fn view_by(methods: Methods, peers: usize) -> Arc<View> {
         statistics,
         health,
         about,
-        traces: Traces::default(),
+        traces: PeerTraces::default(),
         walks: Walks::default(),
-        strangers: Strangers::default(),
+        strangers: HeardStrangers::default(),
         later: std::sync::OnceLock::new(),
     })
 }
@@ -80,7 +81,7 @@ fn scrape(view: &Arc<View>, agent: &AgentMetrics) -> (Asked, usize) {
 pub fn metrics(max: usize) -> AgentMetrics {
     let (allocator, stats) = allocator::info_and_stats();
     let series = SeriesSettings { max, ..SeriesSettings::default() };
-    let build = Build { allocator: &allocator, stats, http_workers: 4, series };
+    let build = AgentMetricsConfig { allocator: &allocator, stats, http_workers: 4, series };
     AgentMetrics::new(&build, Arc::new(ServerStats::default())).expect("names of their own")
 }
 

@@ -15,7 +15,7 @@ extern "C" fn constructor() {
     if namespace::can_ping() {
         return;
     }
-    match namespace::enter_user().and_then(|()| namespace::Network::enter_new()) {
+    match namespace::enter_user().and_then(|()| namespace::NetworkNamespace::enter_new()) {
         Ok(_) => eprintln!("ICMP is not permitted here: the tests run in a user and network namespace of their own"),
         // The tests report what fails because of that.
         Err(error) => eprintln!("ICMP is not permitted here, and a namespace of our own is refused: {error}"),

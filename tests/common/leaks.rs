@@ -8,7 +8,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use kube_canary::allocator::finder::{Leak, Scope, ScopeNumber};
+use kube_canary::allocator::finder::{Leak, LeakScope, ScopeNumber};
 
 const _: () = assert!(cfg!(feature = "leak-finder"), "tests are not built by `cargo test`");
 
@@ -32,13 +32,13 @@ thread_local! {
 }
 
 /// Fails the test if an allocation of this thread since its creation is live when this is dropped.
-pub struct NoLeaks(Scope);
+pub struct NoLeaks(LeakScope);
 
 impl NoLeaks {
     /// Observes the allocations of this thread from now on.
     pub fn here() -> Self {
         WARM.with(|()| ());
-        Self(if std::env::var_os(STACKS).is_some() { Scope::begin() } else { Scope::without_stacks() })
+        Self(if std::env::var_os(STACKS).is_some() { LeakScope::begin() } else { LeakScope::without_stacks() })
     }
 
     /// Bytes of the test that are live.
@@ -65,7 +65,7 @@ impl Drop for NoLeaks {
 /// before the check for leaks.
 pub fn run<T>(test: impl Future<Output = T>) -> T {
     WARM.with(|()| ());
-    let _no_leaks = NoLeaks(Scope::begin());
+    let _no_leaks = NoLeaks(LeakScope::begin());
     runtime().block_on(test)
 }
 

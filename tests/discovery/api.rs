@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kube_canary::discovery::kubernetes::{KubernetesConfig, Server, Timing, run};
+use kube_canary::discovery::kubernetes::{ApiServer, KubernetesConfig, Timing, run};
 use kube_canary::discovery::{Ourselves, PeerSpec, Update};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::PrivateKeyDer;
@@ -295,7 +295,7 @@ impl Api {
         let connections = watch::Sender::new(0);
         let server = tokio::spawn(serve(listener, authority.clone(), sender.clone(), connections.clone()));
         let config = KubernetesConfig {
-            server: Server { host: "127.0.0.1".into(), port: address.port() },
+            server: ApiServer { host: "127.0.0.1".into(), port: address.port() },
             account: account.0.clone(),
             namespace: "monitoring".into(),
             service: "kube-canary".into(),

@@ -15,7 +15,7 @@ use std::{
 };
 
 use kube_canary::{
-    allocator::finder::{Scope, ScopeNumber},
+    allocator::finder::{LeakScope, ScopeNumber},
     http::{Bound, Render, Reply, Routes, ServeLimits, Server, ServerStats},
     limits::FRAME_BYTES,
 };
@@ -88,7 +88,7 @@ impl TestRoutes {
 impl Routes for TestRoutes {
     fn route(&self, path: &str, accept: &str) -> Reply {
         // Whichever worker this is, it belongs to the one server of the test.
-        Scope::adopt(self.test);
+        LeakScope::adopt(self.test);
         let text = |status, body: &str| Reply::Full { status, content_type: "text/plain", body: body.into() };
         match path {
             "/metrics" => Reply::Stream { content_type: "text/plain; version=0.0.4", body: Box::new(self.lines()) },

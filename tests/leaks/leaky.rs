@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use kube_canary::allocator::finder;
 use kube_canary::discovery::{PeerList, PeerSpec};
-use kube_canary::peers::{Directory, Own};
+use kube_canary::peers::{Directory, OwnNode};
 use kube_canary::units::Nanos;
 
 const PEERS: u8 = 100;
@@ -29,7 +29,7 @@ fn peers_come_and_go() {
     let peer = |index| PeerSpec::pod(format!("node-{index}"), [127, 0, 1, index].into());
     for _ in 0..3 {
         for peers in [(0..PEERS).map(peer).collect(), Vec::new()] {
-            directory.apply(PeerList { peers }, &Own::default(), Nanos(0));
+            directory.apply(PeerList { peers }, &OwnNode::default(), Nanos(0));
         }
     }
 }

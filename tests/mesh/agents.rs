@@ -8,16 +8,16 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use kube_canary::allocator;
-use kube_canary::allocator::finder::{Scope, ScopeNumber};
+use kube_canary::allocator::finder::{LeakScope, ScopeNumber};
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec, Ranks, Roster, ranks};
 use kube_canary::exposition::{
-    About, AgentMetrics, App, Build, Health, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, AgentMetricsConfig, App, Health, HeardStrangers, PeerTraces, SeriesSettings, View, Walks,
 };
 use kube_canary::http::path::encoded;
-use kube_canary::http::{Live, Reply, Routes, Server, ServerStats};
+use kube_canary::http::{LiveBody, Reply, Routes, Server, ServerStats};
 use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{JudgeTimes, MeshRoutes, Times};
-use kube_canary::peers::{Directory, Own, name_in_reports};
+use kube_canary::peers::{Directory, OwnNode, name_in_reports};
 use kube_canary::report::Report;
 use kube_canary::report::compact::{self, Writer};
 use kube_canary::statistics::{Scale, Statistics};
@@ -73,7 +73,7 @@ pub struct Claims {
 
 struct Stalling(Option<String>);
 
-impl Live for Stalling {
+impl LiveBody for Stalling {
     fn poll_render(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         match self.0.take() {
             Some(text) => {
@@ -93,7 +93,7 @@ impl Trickling {
     }
 }
 
-impl Live for Trickling {
+impl LiveBody for Trickling {
     fn poll_render(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         ready!(self.1.as_mut().poll(cx));
         // Far below the limit of a silent report, so that it never counts as stalled.
@@ -105,7 +105,7 @@ impl Live for Trickling {
 
 impl Routes for Other {
     fn route(&self, path: &str, accept: &str) -> Reply {
-        Scope::adopt(self.test);
+        LeakScope::adopt(self.test);
         self.hours.fetch_add(usize::from(path.starts_with("/api/v1/hour/")), Ordering::SeqCst);
         let content_type = "application/json";
         let reply = |answer: &Answer| match answer {
@@ -236,12 +236,12 @@ struct Adopted(MeshRoutes, ScopeNumber);
 
 impl Routes for Adopted {
     fn route(&self, path: &str, accept: &str) -> Reply {
-        Scope::adopt(self.1);
+        LeakScope::adopt(self.1);
         self.0.route(path, accept)
     }
 
     fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
-        Scope::adopt(self.1);
+        LeakScope::adopt(self.1);
         self.0.background()
     }
 }
@@ -344,35 +344,40 @@ impl Mesh {
             statistics: Statistics::new(Scale::default(), Nanos::from_millis(1_000)),
             health: Health::default(),
             about: About::new(&allocator),
-            traces: Traces::default(),
+            traces: PeerTraces::default(),
             walks: Walks::default(),
-            strangers: Strangers::default(),
+            strangers: HeardStrangers::default(),
             later: std::sync::OnceLock::new(),
         });
-        let own = Own { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
+        let own = OwnNode { node: "me".into(), zone: Some("z".into()), addresses: Vec::new() };
         let Discovered { peers, roster, facts, domains, judge } = discovered;
         let listed = peers.iter().map(|peer| peer.node.clone());
         let mut names: Vec<String> =
             listed.chain(roster.iter().map(|(node, _)| node.clone())).chain(["me".into()]).collect();
         names.sort_unstable();
         names.dedup();
-        let listed = peers.iter().map(|PeerSpec { node, address, http_port, zone, .. }| ranks::Listed {
+        let listed = peers.iter().map(|PeerSpec { node, address, http_port, zone, .. }| ranks::ListedMember {
             node,
             address: *address,
             http_port: *http_port,
             zone: zone.as_deref(),
         });
-        let ranks = Ranks::of(listed, ranks::RankedBy::Name, ("me", &[]));
+        let ranks = Ranks::new(listed, ranks::RankedBy::Name, ("me", &[]));
         let applied = view.directory.write().expect("no panic").apply(PeerList { peers }, &own, clock::monotonic());
         applied.changes.into_iter().for_each(|change| view.statistics.apply(change));
         view.directory.write().expect("no panic").set_mesh(facts);
-        let beyond =
-            roster.iter().map(|(node, address)| ranks::Listed { node, address: *address, http_port: None, zone: None });
+        let beyond = roster.iter().map(|(node, address)| ranks::ListedMember {
+            node,
+            address: *address,
+            http_port: None,
+            zone: None,
+        });
         let roster = Roster::default().next(ranks, Some(beyond)).expect("it differs");
         view.directory.write().expect("no panic").set_roster(roster);
         let bound = bind();
         let served = bound.stats();
-        let build = Build { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
+        let build =
+            AgentMetricsConfig { allocator: &allocator, stats, http_workers: 2, series: SeriesSettings::default() };
         let agent = AgentMetrics::new(&build, bound.stats()).expect("names of their own");
         let app = App { view, agent, allocator, node_addresses: Vec::new() };
         let routes = Adopted(MeshRoutes::new(app, bound.local_addr().port(), times, domains, judge), no_leaks.number());

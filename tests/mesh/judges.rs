@@ -37,8 +37,8 @@ fn times() -> JudgeTimes {
 fn better(count: usize) -> Vec<String> {
     let is_better = |name: &String| {
         let (node, address) = (name.as_str(), IpAddr::V4(Ipv4Addr::LOCALHOST));
-        let listed = iter::once(ranks::Listed { node, address, http_port: None, zone: None });
-        Ranks::of(listed, ranks::RankedBy::Name, ("me", &[])).better().is_some_and(|better| better.len() == 1)
+        let listed = iter::once(ranks::ListedMember { node, address, http_port: None, zone: None });
+        Ranks::new(listed, ranks::RankedBy::Name, ("me", &[])).better().is_some_and(|better| better.len() == 1)
     };
     (0..).map(|n| format!("n{n}")).filter(is_better).take(count).collect()
 }
@@ -46,8 +46,8 @@ fn better(count: usize) -> Vec<String> {
 /// The places of these names by rank, the best first.
 fn by_rank(names: &[String]) -> Vec<usize> {
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let listed = names.iter().map(|node| ranks::Listed { node, address, http_port: None, zone: None });
-    let ranks = Ranks::of(listed, ranks::RankedBy::Name, ("me", &[]));
+    let listed = names.iter().map(|node| ranks::ListedMember { node, address, http_port: None, zone: None });
+    let ranks = Ranks::new(listed, ranks::RankedBy::Name, ("me", &[]));
     let place = |node: &str| names.iter().position(|name| name == node).expect("a name");
     ranks.others().iter().map(|member| place(&member.node)).collect()
 }

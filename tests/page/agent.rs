@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use kube_canary::allocator::finder::{Scope, ScopeNumber};
+use kube_canary::allocator::finder::{LeakScope, ScopeNumber};
 use kube_canary::http::path::decoded;
-use kube_canary::http::{Live, Reply, Routes, ServeLimits, Server};
+use kube_canary::http::{LiveBody, Reply, Routes, ServeLimits, Server};
 use kube_canary::limits::FRAME_BYTES;
 use kube_canary::mesh::page;
 use kube_canary::sys::clock;
@@ -218,7 +218,7 @@ fn said(collection: &Collection) -> Option<Value> {
 
 impl Routes for Answers {
     fn route(&self, path: &str, _accept: &str) -> Reply {
-        Scope::adopt(self.0.test);
+        LeakScope::adopt(self.0.test);
         let text = |status, body: &str| Reply::Full { status, content_type: "text/plain", body: body.into() };
         match path {
             "/" => page::reply(),
@@ -273,7 +273,7 @@ impl Routes for Answers {
     }
 }
 
-impl Live for Body {
+impl LiveBody for Body {
     fn poll_render(&mut self, _: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<bool> {
         let until = self.end.min(self.sent + FRAME_BYTES);
         out.extend_from_slice(&self.text.as_bytes()[self.sent..until]);

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use kube_canary::discovery::{PeerList, PeerSpec};
-use kube_canary::peers::{Directory, Method, Own, SlotId, Via, ZoneId};
+use kube_canary::peers::{Directory, Method, OwnNode, SlotId, Via, ZoneId};
 use kube_canary::prober::{Event, Observation, SendError, Stamp};
 use kube_canary::statistics::{PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -25,7 +25,7 @@ fn all_numbers_of_a_peer_move_with_it() {
     let mut directory = Directory::default();
     let list = |directory: &mut Directory, numbers: &[u32]| {
         let list = PeerList { peers: numbers.iter().copied().map(peer).collect() };
-        let applied = directory.apply(list, &Own::default(), Nanos(0));
+        let applied = directory.apply(list, &OwnNode::default(), Nanos(0));
         applied.changes.into_iter().for_each(|change| statistics.apply(change));
     };
     list(&mut directory, &(0..1_000).collect::<Vec<_>>());

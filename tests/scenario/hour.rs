@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use kube_canary::discovery::PeerList;
 use kube_canary::limits::HOUR_PEERS_MAX;
-use kube_canary::peers::{Directory, Method, Own, SlotId};
+use kube_canary::peers::{Directory, Method, OwnNode, SlotId};
 use kube_canary::prober::{Event, Observation};
 use kube_canary::statistics::{HourStep, Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -251,7 +251,7 @@ fn hours_move_with_their_peers_and_those_without_begin_one() {
     let address = |number: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number]);
     let list = |directory: &mut Directory, numbers: &[u16]| {
         let peers = numbers.iter().map(|number| spec(&format!("n{number}"), address(*number))).collect();
-        let applied = directory.apply(PeerList { peers }, &Own::default(), Nanos(0));
+        let applied = directory.apply(PeerList { peers }, &OwnNode::default(), Nanos(0));
         applied.changes.into_iter().for_each(|change| statistics.apply(change));
     };
     list(&mut directory, &(0..1_000).collect::<Vec<_>>());

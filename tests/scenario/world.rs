@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use kube_canary::discovery::{PeerList, PeerSpec, Readiness};
 use kube_canary::limits::{DOUBT_TIME, LEAVE_GRACE};
-use kube_canary::peers::{Change, Directory, Method, Own, SlotId};
+use kube_canary::peers::{Change, Directory, Method, OwnNode, SlotId};
 use kube_canary::prober::{Clock, Icmp, Observation, Prober, Settings, SocketKind};
 use kube_canary::statistics::{HistogramReading, PeerReading, Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -210,7 +210,7 @@ impl World {
     /// Applies a new list, as the agent does.
     pub fn apply(&mut self, list: Vec<PeerSpec>) {
         self.list.clone_from(&list);
-        let own = Own { node: "self".into(), ..Own::default() };
+        let own = OwnNode { node: "self".into(), ..OwnNode::default() };
         let applied = self.directory.apply(PeerList { peers: list }, &own, self.clock.now());
         assert_eq!(applied.without_slot, 0);
         applied.changes.into_iter().for_each(|change| self.change(change));

@@ -15,7 +15,7 @@ use crate::leaks::NoLeaks;
 /// Mean and maximum of the changed pairs, in units of k, as nodes join and leave in turn.
 fn changes(sizes: &[usize], k: usize, times: usize, random: &mut Random) -> (f64, f64) {
     let mut members = Cluster::of(sizes, k, false, random.next()).members();
-    let mut before = pairs(&Scheme::of(&members, k));
+    let mut before = pairs(&Scheme::new(&members, k));
     let mut changes = Vec::new();
     for time in 0..times {
         // The numbers have no gap, because each node that joins takes the number of one that left.
@@ -27,7 +27,7 @@ fn changes(sizes: &[usize], k: usize, times: usize, random: &mut Random) -> (f64
         } else {
             members.remove(&[chosen]);
         }
-        let after = pairs(&Scheme::of(&members, k));
+        let after = pairs(&Scheme::new(&members, k));
         changes.push(changed(&before, &after));
         before = after;
     }

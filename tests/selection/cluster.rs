@@ -84,7 +84,7 @@ pub fn pairs(scheme: &Scheme) -> Vec<(MemberId, MemberId)> {
 pub fn named(members: &Members, k: usize) -> Vec<(&str, &str)> {
     let mut pairs = Vec::new();
     let mut pair = |watcher, target| pairs.push((members.name(watcher), members.name(target)));
-    Scheme::of(members, k).for_each_pair(&mut pair);
+    Scheme::new(members, k).for_each_pair(&mut pair);
     pairs.sort_unstable();
     pairs
 }

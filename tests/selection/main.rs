@@ -36,7 +36,7 @@ fn watchers(members: &Members, pairs: &[(MemberId, MemberId)]) -> Vec<(usize, us
 
 fn check(cluster: &Cluster, random: &mut Random) {
     let (members, n, k) = (cluster.members(), cluster.len(), cluster.k);
-    let scheme = Scheme::of(&members, k);
+    let scheme = Scheme::new(&members, k);
     let pairs = pairs(&scheme);
     let targets = k.min(n - 1);
     assert_eq!(pairs.len(), n * targets, "k on average");
@@ -170,7 +170,7 @@ fn missing_watchers_are_reported_if_one_zone_has_more_than_four_fifths() {
         (&[1_000], 24, 0),
     ] {
         let members = Cluster::of(sizes, k, false, 4).members();
-        let scheme = Scheme::of(&members, k);
+        let scheme = Scheme::new(&members, k);
         let facts: Vec<MeshFacts> = members_of(&members).map(|id| scheme.facts(id)).collect();
         assert!(facts.iter().all(|facts| facts.watchers_missing == 0), "half of k is had within the zone");
         let missing: u32 = facts.iter().map(|facts| facts.watchers_missing_elsewhere).sum();

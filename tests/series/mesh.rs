@@ -6,11 +6,12 @@ use std::sync::{Arc, RwLock};
 use kube_canary::allocator;
 use kube_canary::discovery::{Network, PeerList, PeerSpec};
 use kube_canary::exposition::{
-    About, AgentMetrics, Build, Format, Health, LinkSeries, MetricsBody, SeriesSettings, Strangers, Traces, View, Walks,
+    About, AgentMetrics, AgentMetricsConfig, Format, Health, HeardStrangers, LinkSeries, MetricsBody, PeerTraces,
+    SeriesSettings, View, Walks,
 };
 use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
-use kube_canary::peers::{Directory, Method, Methods, Own, Presence, SlotId};
+use kube_canary::peers::{Directory, Method, Methods, OwnNode, Presence, SlotId};
 use kube_canary::prober::{Event, Observation};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
@@ -64,12 +65,12 @@ pub fn series(text: &str) -> usize {
 impl Agent {
     /// An agent that probes by ICMP alone.
     pub fn new(links: LinkSeries, max: usize, zones: u16) -> Self {
-        Self::by(Methods::of([Method::Icmp]), links, max, zones)
+        Self::by(Methods::new([Method::Icmp]), links, max, zones)
     }
 
     pub fn by(methods: Methods, links: LinkSeries, max: usize, zones: u16) -> Self {
         let (allocator, stats) = allocator::info_and_stats();
-        let build = Build {
+        let build = AgentMetricsConfig {
             allocator: &allocator,
             stats,
             http_workers: 4,
@@ -82,9 +83,9 @@ impl Agent {
             statistics: Statistics::of_methods(Scale::default(), Nanos(SECOND), methods),
             health: Health::default(),
             about: About::new(&allocator),
-            traces: Traces::default(),
+            traces: PeerTraces::default(),
             walks: Walks::default(),
-            strangers: Strangers::default(),
+            strangers: HeardStrangers::default(),
             later: std::sync::OnceLock::new(),
         };
         Self { view: Arc::new(view), metrics, zones }
@@ -103,7 +104,7 @@ impl Agent {
             let zone = format!("eu-central-1{}", char::from(b'a' + u8::try_from(way.node % self.zones).unwrap()));
             PeerSpec { zone: Some(zone), network: way.network, ..PeerSpec::pod(name(way.node), address) }
         };
-        let own = Own { node: name(0), zone: Some("eu-central-1a".into()), ..Own::default() };
+        let own = OwnNode { node: name(0), zone: Some("eu-central-1a".into()), ..OwnNode::default() };
         let mut directory = self.view.directory.write().expect("no panic");
         let applied = directory.apply(PeerList { peers: ways.iter().map(spec).collect() }, &own, now);
         assert_eq!(applied.without_slot, 0);

@@ -363,7 +363,7 @@ impl Plan {
         let mut members = Members::new(Duration::from_mins(5));
         let put = |node: usize| members.put(&name(node), Some(&zone_name(self.zone_of(node)))).expect("room");
         let ids: Vec<MemberId> = (0..self.nodes).map(put).collect();
-        let scheme = Scheme::of(&members, peers);
+        let scheme = Scheme::new(&members, peers);
         let place = |id: &MemberId| ids.iter().position(|other| other == id).expect("a member");
         ids.iter().map(|id| scheme.chosen_by(*id).iter().map(place).collect()).collect()
     }

@@ -14,14 +14,14 @@ use std::slice;
 use crate::region::page_bytes;
 
 /// The first and last address of a range, or zeros for none.
-type Found = [usize; 2];
+type FoundRange = [usize; 2];
 
 unsafe extern "C" {
     // SAFETY: the type is that of link.h. The function calls back before it returns, with valid
     // descriptions and with the reference that it was given.
     safe fn dl_iterate_phdr(
-        look: extern "C" fn(&libc::dl_phdr_info, usize, &mut Found) -> c_int,
-        found: &mut Found,
+        look: extern "C" fn(&libc::dl_phdr_info, usize, &mut FoundRange) -> c_int,
+        found: &mut FoundRange,
     ) -> c_int;
 }
 
@@ -48,7 +48,7 @@ fn relocated() -> Option<Range<usize>> {
 
 /// The first call is for the program itself. It ends the walk there, because the
 /// loader handles the libraries.
-extern "C" fn look(program: &libc::dl_phdr_info, _: usize, found: &mut Found) -> c_int {
+extern "C" fn look(program: &libc::dl_phdr_info, _: usize, found: &mut FoundRange) -> c_int {
     // SAFETY: the C library describes the program's headers, which stay mapped as long as it runs.
     let headers = unsafe { slice::from_raw_parts(program.dlpi_phdr, program.dlpi_phnum.into()) };
     let range = headers.iter().find_map(|header| pages(program.dlpi_addr, header, page_bytes()));

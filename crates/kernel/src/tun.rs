@@ -17,18 +17,18 @@ pub const NAME: &str = "tun0";
 /// Bytes of a packet: the interface's MTU.
 pub const PACKET_BYTES_MAX: usize = 1_500;
 
-/// `TUNSETIFF` of linux/if_tun.h. It is declared with an int, and takes a [`Request`].
+/// `TUNSETIFF` of linux/if_tun.h. It is declared with an int, and takes an [`InterfaceRequest`].
 const CREATE: Opcode = opcode::write::<c_int>(b'T', 202);
 
 /// `struct ifreq` of linux/if.h, with the flags of its union.
 #[repr(C)]
-struct Request {
+struct InterfaceRequest {
     name: [u8; libc::IFNAMSIZ],
     flags: u16,
     rest: [u8; size_of::<libc::ifreq>() - libc::IFNAMSIZ - 2],
 }
 
-const _: () = assert!(size_of::<Request>() == size_of::<libc::ifreq>());
+const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
 
 /// The process's end of a device. The device ends when this is dropped.
 #[derive(Debug)]
@@ -44,11 +44,11 @@ impl Tun {
         #[expect(clippy::cast_possible_truncation, reason = "0x1001")]
         const FLAGS: u16 = (libc::IFF_TUN | libc::IFF_NO_PI) as u16;
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(PATH)?;
-        let mut request = Request { name: [0; _], flags: FLAGS, rest: [0; _] };
+        let mut request = InterfaceRequest { name: [0; _], flags: FLAGS, rest: [0; _] };
         request.name[..NAME.len()].copy_from_slice(NAME.as_bytes());
         // SAFETY: the kernel reads and writes one `struct ifreq` for this code. `request` has its
         // layout and outlives the call, and is valid with any bytes.
-        unsafe { ioctl(&file, Updater::<CREATE, Request>::new(&mut request)) }?;
+        unsafe { ioctl(&file, Updater::<CREATE, InterfaceRequest>::new(&mut request)) }?;
         Ok(Self(file))
     }
 

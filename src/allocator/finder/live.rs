@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::site::Stack;
+use super::site::CallStack;
 
 /// Allocations that the leak finder follows at once, at 40 bytes each, and 400 more with a
 /// call stack. An agent has a thousand, a test's wire half a million. Further allocations
@@ -13,11 +13,11 @@ const LEAK_LIVE_MAX: usize = 1 << 20;
 
 /// One allocation that is followed and live.
 #[derive(Clone, Debug)]
-pub(super) struct Live {
+pub(super) struct LiveAllocation {
     pub(super) bytes: usize,
     /// The number of the scope that follows it.
     pub(super) scope: u32,
-    pub(super) stack: Option<Box<Stack>>,
+    pub(super) stack: Option<Box<CallStack>>,
 }
 
 /// Hashes an address. A malloc returns multiples of 16, and this table is not exposed to attackers.
@@ -50,7 +50,7 @@ impl Hasher for Spread {
 /// Live allocations by address.
 #[derive(Debug)]
 pub(super) struct LiveAllocations {
-    live: HashMap<usize, Live, BuildHasherDefault<Spread>>,
+    live: HashMap<usize, LiveAllocation, BuildHasherDefault<Spread>>,
     /// Number of live allocations of each scope that has any. With thousands of short scopes, most
     /// need not search the blocks of the others.
     counts: HashMap<u32, usize, BuildHasherDefault<Spread>>,
@@ -70,7 +70,7 @@ pub(super) fn live_allocations() -> MutexGuard<'static, LiveAllocations> {
 }
 
 impl LiveAllocations {
-    pub(super) fn insert(&mut self, address: usize, live: Live) {
+    pub(super) fn insert(&mut self, address: usize, live: LiveAllocation) {
         if self.live.len() < LEAK_LIVE_MAX {
             *self.counts.entry(live.scope).or_default() += 1;
             if let Some(stale) = self.live.insert(address, live) {
@@ -81,7 +81,7 @@ impl LiveAllocations {
         }
     }
 
-    pub(super) fn remove(&mut self, address: usize) -> Option<Live> {
+    pub(super) fn remove(&mut self, address: usize) -> Option<LiveAllocation> {
         let live = self.live.remove(&address)?;
         self.count_down(live.scope);
         Some(live)
@@ -104,7 +104,7 @@ impl LiveAllocations {
 
     /// Returns the live allocations of a scope, and how many allocations of all scopes
     /// could not be recorded.
-    pub(super) fn of_scope(&self, scope: u32) -> (Vec<Live>, u64) {
+    pub(super) fn live_in_scope(&self, scope: u32) -> (Vec<LiveAllocation>, u64) {
         if !self.counts.contains_key(&scope) {
             return (Vec::new(), self.missed);
         }

@@ -3,9 +3,9 @@
 //! the reasons).
 //!
 //! Nothing is followed by default. [`mark`] starts for the whole process, and [`report`] is called
-//! at its end. A [`Scope`] follows one thread, which is how the tests use it. Earlier allocations
-//! are the baseline and are never reported: planned tables and statics of the process belong before
-//! the mark. A block that grows counts as a new allocation by the code that grew it.
+//! at its end. A [`LeakScope`] follows one thread, which is how the tests use it. Earlier
+//! allocations are the baseline and are never reported: planned tables and statics of the process
+//! belong before the mark. A block that grows counts as a new allocation by the code that grew it.
 //!
 //! Traps:
 //!
@@ -25,9 +25,9 @@ use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use live::{Live, live_allocations};
+use live::{LiveAllocation, live_allocations};
+use site::CallStack;
 pub use site::Leak;
-use site::Stack;
 
 #[cfg(not(feature = "jemalloc"))]
 const MALLOC: std::alloc::System = std::alloc::System;
@@ -40,7 +40,7 @@ pub struct Finder;
 
 /// A request of the program to its allocator. Sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum AllocationRequest {
     /// Allocates a block of this size.
     Allocate(usize),
     /// Changes the size of a block.
@@ -58,7 +58,7 @@ pub enum Request {
 static FOLLOWING: AtomicUsize = AtomicUsize::new(0);
 /// The scope of all threads that have no scope of their own. 0 means that there is none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-static OBSERVER: OnceLock<fn(Request)> = OnceLock::new();
+static OBSERVER: OnceLock<fn(AllocationRequest)> = OnceLock::new();
 
 thread_local! {
     // These have no destructor and are initialized in place. So using them allocates nothing at any
@@ -92,12 +92,12 @@ pub fn report() {
 
 /// Follows the allocations of this thread until it is dropped, even if another thread frees them.
 #[derive(Debug)]
-pub struct Scope {
+pub struct LeakScope {
     number: u32,
     outer: u32,
 }
 
-impl Scope {
+impl LeakScope {
     /// Starts a scope on this thread. Of nested scopes, only the innermost follows the thread.
     #[must_use]
     pub fn begin() -> Self {
@@ -121,7 +121,7 @@ impl Scope {
         SCOPE.set(number.0);
     }
 
-    /// Returns the number to pass to [`Scope::adopt`].
+    /// Returns the number to pass to [`LeakScope::adopt`].
     pub fn number(&self) -> ScopeNumber {
         ScopeNumber(self.number)
     }
@@ -136,7 +136,7 @@ impl Scope {
 #[derive(Clone, Copy, Debug)]
 pub struct ScopeNumber(u32);
 
-impl Drop for Scope {
+impl Drop for LeakScope {
     fn drop(&mut self) {
         SCOPE.set(self.outer);
         unfollowed(|| live_allocations().remove_scope(self.number));
@@ -146,7 +146,7 @@ impl Drop for Scope {
 
 /// Passes every request of every thread to `observer`, which must not allocate. It can be set once
 /// in a process; later calls change nothing.
-pub fn observe(observer: fn(Request)) {
+pub fn observe(observer: fn(AllocationRequest)) {
     OBSERVER.get_or_init(|| observer);
 }
 
@@ -160,7 +160,7 @@ fn next() -> u32 {
 
 fn leaks(scope: u32) -> Vec<Leak> {
     unfollowed(|| {
-        let (live, missed) = live_allocations().of_scope(scope);
+        let (live, missed) = live_allocations().live_in_scope(scope);
         site::by_call_site(&live, missed)
     })
 }
@@ -187,8 +187,8 @@ fn scope() -> Option<u32> {
 fn follow(block: *mut u8, bytes: usize, scope: u32) {
     if !block.is_null() {
         unfollowed(|| {
-            let stack = (scope & WITHOUT_STACKS == 0).then(|| Box::new(Stack::here()));
-            live_allocations().insert(block.addr(), Live { bytes, scope, stack });
+            let stack = (scope & WITHOUT_STACKS == 0).then(|| Box::new(CallStack::here()));
+            live_allocations().insert(block.addr(), LiveAllocation { bytes, scope, stack });
         });
     }
 }
@@ -200,14 +200,14 @@ fn followed(block: *mut u8, layout: Layout) -> *mut u8 {
     block
 }
 
-fn unfollow(block: *mut u8) -> Option<Live> {
+fn unfollow(block: *mut u8) -> Option<LiveAllocation> {
     if FOLLOWING.load(Ordering::Relaxed) == 0 || BUSY.get() {
         return None;
     }
     unfollowed(|| live_allocations().remove(block.addr()))
 }
 
-fn observed(request: Request) {
+fn observed(request: AllocationRequest) {
     if let Some(observer) = OBSERVER.get()
         && !BUSY.get()
     {
@@ -219,19 +219,19 @@ fn observed(request: Request) {
 // what is known of them is kept in a table.
 unsafe impl GlobalAlloc for Finder {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        observed(Request::Allocate(layout.size()));
+        observed(AllocationRequest::Allocate(layout.size()));
         // SAFETY: the caller's promises are those that the malloc wants.
         followed(unsafe { MALLOC.alloc(layout) }, layout)
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        observed(Request::Allocate(layout.size()));
+        observed(AllocationRequest::Allocate(layout.size()));
         // SAFETY: as above.
         followed(unsafe { MALLOC.alloc_zeroed(layout) }, layout)
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        observed(Request::Resize { from: layout.size(), to: size });
+        observed(AllocationRequest::Resize { from: layout.size(), to: size });
         let before = unfollow(block);
         // SAFETY: as above.
         let moved = unsafe { MALLOC.realloc(block, layout, size) };
@@ -248,7 +248,7 @@ unsafe impl GlobalAlloc for Finder {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        observed(Request::Free(layout.size()));
+        observed(AllocationRequest::Free(layout.size()));
         unfollow(block);
         // SAFETY: as above.
         unsafe { MALLOC.dealloc(block, layout) }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
 
-use super::live::Live;
+use super::live::LiveAllocation;
 use crate::allocator::stack::walk;
 
 /// Frames that the leak finder keeps of a call stack. A debug build has about 20 of the finder and
@@ -22,9 +22,9 @@ const NO_STACK: &str = "an unknown function: no call stacks were kept";
 
 /// Return addresses, the innermost first, with 0 after the last.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stack([usize; LEAK_STACK_FRAMES]);
+pub(super) struct CallStack([usize; LEAK_STACK_FRAMES]);
 
-impl Stack {
+impl CallStack {
     pub(super) fn here() -> Self {
         let mut frames = [0; LEAK_STACK_FRAMES];
         let mut places = frames.iter_mut();
@@ -52,7 +52,7 @@ impl fmt::Display for Leak {
 
 /// Adds allocations up by call site. Returns at most [`LEAK_LINES_MAX`] sites, the largest first.
 /// The rest and the `missed` allocations follow.
-pub(super) fn by_call_site(live: &[Live], missed: u64) -> Vec<Leak> {
+pub(super) fn by_call_site(live: &[LiveAllocation], missed: u64) -> Vec<Leak> {
     let mut names = HashMap::new();
     let mut sites: HashMap<String, (usize, u64)> = HashMap::new();
     for live in live {
@@ -119,7 +119,7 @@ fn shown(file: &str) -> &str {
     file.strip_prefix(OUR_DIRECTORY).or_else(registry).unwrap_or(file)
 }
 
-fn call_site(stack: &Stack, names: &mut HashMap<usize, Vec<Frame>>) -> String {
+fn call_site(stack: &CallStack, names: &mut HashMap<usize, Vec<Frame>>) -> String {
     let addresses = stack.0.iter().take_while(|&&address| address != 0);
     let mut frames = addresses.flat_map(|&address| names.entry(address).or_insert_with(|| name(address)).clone());
     let Some(first) = frames.find(|frame| !frame.is_hidden()) else { return "an unknown function".to_owned() };

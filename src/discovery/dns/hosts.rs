@@ -9,7 +9,7 @@ use std::path::Path;
 use std::str;
 
 use super::AddressFamily;
-use crate::discovery::address::of_a_host;
+use crate::discovery::address::valid_host_address;
 use crate::limits::{HOSTS_ADDRESSES_MAX, HOSTS_FILE_BYTES_MAX};
 use crate::sys::files;
 
@@ -43,15 +43,15 @@ fn is_localhost(name: &str) -> bool {
 /// skipped, as every resolver does, and so is an address that is not one host's.
 fn find(text: &[u8], name: &str) -> Vec<IpAddr> {
     let name = name.strip_suffix('.').unwrap_or(name);
-    let of_line = |line: &[u8]| {
+    let parse_line = |line: &[u8]| {
         let entry = str::from_utf8(line.split(|byte| *byte == b'#').next()?).ok()?;
         let mut words = entry.split_ascii_whitespace();
         let address = words.next()?.parse().ok()?;
         words.any(|alias| alias.strip_suffix('.').unwrap_or(alias).eq_ignore_ascii_case(name)).then_some(())?;
-        of_a_host(address).ok()
+        valid_host_address(address).ok()
     };
     let mut found = Vec::new();
-    for address in text.split(|byte| *byte == b'\n').filter_map(of_line) {
+    for address in text.split(|byte| *byte == b'\n').filter_map(parse_line) {
         if !found.contains(&address) && found.len() < HOSTS_ADDRESSES_MAX {
             found.push(address);
         }

@@ -23,12 +23,12 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::discovery::identity::{self, Answer, Question, Requests};
+use crate::discovery::identity::{self, IdentityAnswer, IdentityQuestion, IdentityRequests};
 use crate::discovery::random;
 use crate::discovery::report::Reporter;
 use crate::discovery::timer::until;
 use crate::discovery::update::{Update, Updates};
-use names::{Change, Names};
+use names::{LookupChange, NamedAddresses};
 pub use resolve::{ResolveError, Servers, check_name};
 use resolve::{Resolved, resolve};
 pub use settings::{Settings, system};
@@ -156,12 +156,12 @@ pub async fn service_addresses(servers: &Servers, service: &str) -> Result<Vec<I
 
 /// Resolves and asks until the receiver is closed.
 pub async fn run(config: DnsConfig, updates: Updates) {
-    let mut source = Source {
+    let mut source = DnsSource {
         config: &config,
         updates: &updates,
-        names: Names::default(),
+        names: NamedAddresses::default(),
         reporter: Reporter::new("dns"),
-        requests: Requests::new("dns discovery", config.identity_time),
+        requests: IdentityRequests::new("dns discovery", config.identity_time),
         lookup: JoinSet::new(),
         answered_by: None,
         resolve_at: Some(Instant::now()),
@@ -187,12 +187,12 @@ pub async fn run(config: DnsConfig, updates: Updates) {
     }
 }
 
-struct Source<'a> {
+struct DnsSource<'a> {
     config: &'a DnsConfig,
     updates: &'a Updates,
-    names: Names,
+    names: NamedAddresses,
     reporter: Reporter,
-    requests: Requests,
+    requests: IdentityRequests,
     /// The look-up in progress, on the same current-thread runtime.
     lookup: JoinSet<Result<Resolved, ResolveError>>,
     /// The candidate of the search list that answered last.
@@ -206,11 +206,11 @@ struct Source<'a> {
     confirmed: bool,
 }
 
-impl Source<'_> {
+impl DnsSource<'_> {
     fn start_tasks(&mut self) {
         let now = Instant::now();
         let server = |address| SocketAddr::new(address, self.config.port);
-        let question = |address| Question { node: Box::default(), server: server(address) };
+        let question = |address| IdentityQuestion { node: Box::default(), server: server(address) };
         self.requests.start(|| self.names.next_to_ask(now).map(question));
         if self.resolve_at.is_some_and(|due| due <= now) {
             self.resolve_at = None;
@@ -234,13 +234,13 @@ impl Source<'_> {
                 match self.names.resolved(&found, now) {
                     // New peers are first asked for their names, but the list does not wait for
                     // ever.
-                    change @ (Change::Changed | Change::ChangedInPart) => {
+                    change @ (LookupChange::Changed | LookupChange::ChangedInPart) => {
                         self.publish_at.get_or_insert(now + self.config.identity_time);
-                        self.confirmed |= change == Change::Changed;
+                        self.confirmed |= change == LookupChange::Changed;
                     }
-                    Change::Same if self.publish_at.is_none() => _ = self.updates.send(Update::Confirmed).await,
-                    Change::Same => self.confirmed = true,
-                    Change::Unsure => {}
+                    LookupChange::Same if self.publish_at.is_none() => _ = self.updates.send(Update::Confirmed).await,
+                    LookupChange::Same => self.confirmed = true,
+                    LookupChange::Unsure => {}
                 }
                 self.answered_by = Some(found.name);
                 self.publish_early();
@@ -259,7 +259,7 @@ impl Source<'_> {
         self.resolve_at = Some(now + wait);
     }
 
-    fn answered(&mut self, question: &Question, answer: Option<Answer>) {
+    fn answered(&mut self, question: &IdentityQuestion, answer: Option<IdentityAnswer>) {
         let (now, identity) = (Instant::now(), answer.map(|answer| answer.identity));
         if self.names.answered(question.server.ip(), identity, now, random::unit()) {
             self.publish_at.get_or_insert(now + self.config.identity_time);

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 
 use super::settings::{self, Settings};
 use super::{AddressFamily, wire};
-use crate::discovery::address::of_a_host;
+use crate::discovery::address::valid_host_address;
 use crate::discovery::random;
 use crate::limits::PEER_SLOTS_MAX;
 
@@ -81,15 +81,15 @@ impl ResolveError {
 }
 
 /// The records of one family. A successful answer may be empty. None if only that family failed.
-pub type Family = Option<Vec<IpAddr>>;
+pub type FamilyRecords = Option<Vec<IpAddr>>;
 
 /// A look-up that succeeded for at least one family.
 #[derive(Debug)]
 pub struct Resolved {
     /// The addresses of the A records.
-    pub ipv4: Family,
+    pub ipv4: FamilyRecords,
     /// The addresses of the AAAA records.
-    pub ipv6: Family,
+    pub ipv6: FamilyRecords,
     /// The shortest time to live of the records. None if there are no records.
     pub ttl: Option<Duration>,
     /// The candidate that answered, fully qualified.
@@ -131,10 +131,10 @@ async fn walk(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
             Ok(Some(none)) => empty = empty.or(Some(none)),
             Ok(None) => {}
             // As libc does: servers that fail or refuse in one domain may know the name in another.
-            Err(Failure { reason, is_answer: true }) => failed = failed.or(Some(reason)),
+            Err(LookupFailure { reason, is_answer: true }) => failed = failed.or(Some(reason)),
             // The next candidate is not tried. If the right name times out, a wrong one must not
             // answer instead.
-            Err(Failure { reason, .. }) => return Err(ResolveError::Server(name.to_owned(), reason)),
+            Err(LookupFailure { reason, .. }) => return Err(ResolveError::Server(name.to_owned(), reason)),
         }
     }
     match (failed, empty) {
@@ -163,22 +163,22 @@ fn candidates(name: &str, settings: &Settings) -> Vec<String> {
 }
 
 /// The answer for one family.
-enum Answer {
+enum FamilyAnswer {
     Records(Vec<IpAddr>, Option<Duration>),
     NoSuchName,
-    Failed(Failure),
+    Failed(LookupFailure),
 }
 
 /// Why no server knows the records of a family.
 #[derive(Debug)]
-struct Failure {
+struct LookupFailure {
     reason: String,
     /// Whether a server has answered, so that the failure may be of this name alone.
     is_answer: bool,
 }
 
 /// Asks each server in turn, `attempts` times, until one answers.
-async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
+async fn ask(settings: &Settings, name: &[u8], kind: u16) -> FamilyAnswer {
     let (mut reason, mut is_answer) = (String::new(), false);
     for _ in 0..settings.attempts {
         for server in &settings.servers {
@@ -195,24 +195,24 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> Answer {
                     let mut addresses = reply.addresses;
                     // IPv4-mapped addresses are left to the A records. As AAAA records they would
                     // come and go with those.
-                    addresses.retain(|a| of_a_host(*a) == Ok(*a));
+                    addresses.retain(|a| valid_host_address(*a) == Ok(*a));
                     if addresses.len() > PEER_SLOTS_MAX {
                         log::warn!("{} addresses, of which {} have slots", addresses.len(), PEER_SLOTS_MAX);
                         addresses.truncate(PEER_SLOTS_MAX);
                     }
-                    return Answer::Records(addresses, reply.ttl.map(|ttl| Duration::from_secs(ttl.into())));
+                    return FamilyAnswer::Records(addresses, reply.ttl.map(|ttl| Duration::from_secs(ttl.into())));
                 }
-                wire::NXDOMAIN => return Answer::NoSuchName,
+                wire::NXDOMAIN => return FamilyAnswer::NoSuchName,
                 2 => reason = format!("{server}: server failure (SERVFAIL)"),
                 code => reason = format!("{server}: response code {code}"),
             }
         }
     }
-    Answer::Failed(Failure { reason, is_answer })
+    FamilyAnswer::Failed(LookupFailure { reason, is_answer })
 }
 
 /// Sends one question to one server: by UDP, and by TCP if the answer does not fit.
-async fn exchange(server: SocketAddr, name: &[u8], kind: u16, time: Duration) -> io::Result<wire::Reply> {
+async fn exchange(server: SocketAddr, name: &[u8], kind: u16, time: Duration) -> io::Result<wire::DnsReply> {
     // A forger must guess this id and the port that the kernel chooses.
     let query = wire::query(random::id(), name, kind);
     let reply = in_time(time, by_udp(server, &query)).await?;
@@ -223,7 +223,7 @@ async fn in_time<T>(time: Duration, future: impl Future<Output = io::Result<T>>)
     timeout(time, future).await.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")))
 }
 
-async fn by_udp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
+async fn by_udp(server: SocketAddr, query: &[u8]) -> io::Result<wire::DnsReply> {
     let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
     // The socket is connected, so the kernel drops packets from others, and reports at once if the
@@ -239,7 +239,7 @@ async fn by_udp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
     }
 }
 
-async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
+async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<wire::DnsReply> {
     let mut stream = TcpStream::connect(server).await?;
     let mut message = Vec::with_capacity(query.len() + 2);
     message.extend_from_slice(&u16::try_from(query.len()).map_err(io::Error::other)?.to_be_bytes());
@@ -254,29 +254,32 @@ async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<wire::Reply> {
 }
 
 /// Merges both families of one candidate. None means that there is no such name.
-fn merge(ipv4: Answer, ipv6: Answer, name: String) -> Result<Option<Resolved>, Failure> {
+fn merge(ipv4: FamilyAnswer, ipv6: FamilyAnswer, name: String) -> Result<Option<Resolved>, LookupFailure> {
     let (ipv4, ipv6, ttl, failed) = match (ipv4, ipv6) {
-        (Answer::NoSuchName, Answer::NoSuchName) => return Ok(None),
-        (Answer::Failed(one), Answer::Failed(other)) => {
-            return Err(Failure { is_answer: one.is_answer || other.is_answer, ..one });
+        (FamilyAnswer::NoSuchName, FamilyAnswer::NoSuchName) => return Ok(None),
+        (FamilyAnswer::Failed(one), FamilyAnswer::Failed(other)) => {
+            return Err(LookupFailure { is_answer: one.is_answer || other.is_answer, ..one });
         }
         // NXDOMAIN is an answer of a server, too.
-        (Answer::Failed(failed), Answer::NoSuchName) | (Answer::NoSuchName, Answer::Failed(failed)) => {
-            return Err(Failure { is_answer: true, ..failed });
+        (FamilyAnswer::Failed(failed), FamilyAnswer::NoSuchName)
+        | (FamilyAnswer::NoSuchName, FamilyAnswer::Failed(failed)) => {
+            return Err(LookupFailure { is_answer: true, ..failed });
         }
         // A name that has one family exists. Some servers answer NXDOMAIN for the other family if
         // it is empty.
-        (Answer::Records(v4, ttl), Answer::NoSuchName) => (Some(v4), Some(Vec::new()), ttl, None),
-        (Answer::NoSuchName, Answer::Records(v6, ttl)) => (Some(Vec::new()), Some(v6), ttl, None),
-        (Answer::Records(v4, a), Answer::Records(v6, b)) => (Some(v4), Some(v6), a.into_iter().chain(b).min(), None),
-        (Answer::Records(v4, ttl), Answer::Failed(failed)) => (Some(v4), None, ttl, Some(failed.reason)),
-        (Answer::Failed(failed), Answer::Records(v6, ttl)) => (None, Some(v6), ttl, Some(failed.reason)),
+        (FamilyAnswer::Records(v4, ttl), FamilyAnswer::NoSuchName) => (Some(v4), Some(Vec::new()), ttl, None),
+        (FamilyAnswer::NoSuchName, FamilyAnswer::Records(v6, ttl)) => (Some(Vec::new()), Some(v6), ttl, None),
+        (FamilyAnswer::Records(v4, a), FamilyAnswer::Records(v6, b)) => {
+            (Some(v4), Some(v6), a.into_iter().chain(b).min(), None)
+        }
+        (FamilyAnswer::Records(v4, ttl), FamilyAnswer::Failed(failed)) => (Some(v4), None, ttl, Some(failed.reason)),
+        (FamilyAnswer::Failed(failed), FamilyAnswer::Records(v6, ttl)) => (None, Some(v6), ttl, Some(failed.reason)),
     };
     if ttl.is_none()
         && let Some(reason) = failed
     {
         // One family is empty and the other is unknown, so the result is unknown.
-        return Err(Failure { reason, is_answer: true });
+        return Err(LookupFailure { reason, is_answer: true });
     }
     let partial = failed.map(|reason| ResolveError::Server(name.clone(), reason));
     Ok(Some(Resolved { ipv4, ipv6, ttl, name, partial }))
@@ -301,16 +304,16 @@ mod tests {
 
     #[test]
     fn a_family_that_fails_keeps_the_other_and_is_never_empty() {
-        let v4 = || Answer::Records(vec!["10.0.0.1".parse().unwrap()], Some(Duration::from_secs(5)));
-        let none = || Answer::Records(vec![], None);
-        let failed = || Answer::Failed(Failure { reason: "SERVFAIL".into(), is_answer: true });
+        let v4 = || FamilyAnswer::Records(vec!["10.0.0.1".parse().unwrap()], Some(Duration::from_secs(5)));
+        let none = || FamilyAnswer::Records(vec![], None);
+        let failed = || FamilyAnswer::Failed(LookupFailure { reason: "SERVFAIL".into(), is_answer: true });
         let both = |a, b| merge(a, b, "n.".into());
         let half = both(v4(), failed()).unwrap().unwrap();
         assert!(half.ipv6.is_none() && half.ipv4.unwrap().len() == 1 && half.partial.is_some());
         assert!(both(none(), failed()).is_err());
-        assert!(both(Answer::NoSuchName, failed()).is_err());
-        assert!(both(Answer::NoSuchName, Answer::NoSuchName).unwrap().is_none());
-        assert_eq!(both(v4(), Answer::NoSuchName).unwrap().unwrap().ipv6, Some(vec![]));
+        assert!(both(FamilyAnswer::NoSuchName, failed()).is_err());
+        assert!(both(FamilyAnswer::NoSuchName, FamilyAnswer::NoSuchName).unwrap().is_none());
+        assert_eq!(both(v4(), FamilyAnswer::NoSuchName).unwrap().unwrap().ipv6, Some(vec![]));
         assert!(both(none(), none()).unwrap().unwrap().ttl.is_none());
     }
 

@@ -19,7 +19,7 @@ const INTERNET: u16 = 1;
 
 /// The contents of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Reply {
+pub struct DnsReply {
     /// The response code. 0 is success, [`NXDOMAIN`] means that there is no such
     /// name, others are failures.
     pub code: u8,
@@ -86,7 +86,7 @@ pub fn fuzz_answer(message: &[u8]) {
 
 /// Reads the answer to `query`. None if it is not that: another id or question (forged, or
 /// late), or malformed.
-pub fn parse(message: &[u8], query: &[u8]) -> Option<Reply> {
+pub fn parse(message: &[u8], query: &[u8]) -> Option<DnsReply> {
     let question_end = HEADER + skip_name(query.get(HEADER..)?)? + 4;
     let asked = query.get(HEADER..question_end)?;
     let flags = word(message, 2)?;
@@ -98,7 +98,8 @@ pub fn parse(message: &[u8], query: &[u8]) -> Option<Reply> {
         return None;
     }
     let kind = word(query, question_end - 4)?;
-    let mut reply = Reply { code: message[3] & 0x0f, truncated: flags & 0x0200 != 0, addresses: Vec::new(), ttl: None };
+    let mut reply =
+        DnsReply { code: message[3] & 0x0f, truncated: flags & 0x0200 != 0, addresses: Vec::new(), ttl: None };
     if reply.truncated {
         return Some(reply);
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::http::client::get;
 use crate::limits::NAME_BYTES_MAX;
-pub use requests::{Question, Requests, Schedule, next_due};
+pub use requests::{AskSchedule, IdentityQuestion, IdentityRequests, next_due};
 #[cfg(test)]
 pub use requests::{REFRESH, RETRY};
 
@@ -25,7 +25,7 @@ const NODE_ADDRESSES_MAX: usize = 8;
 
 /// The name that a peer reports of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct PeerIdentity {
     /// The node name. It is neither empty nor too long.
     pub node: String,
     /// None if the peer does not know it.
@@ -34,9 +34,9 @@ pub struct Identity {
 
 /// The parts of an answer that are used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct IdentityAnswer {
     /// The name and zone of the peer.
-    pub identity: Identity,
+    pub identity: PeerIdentity,
     /// The addresses of its node in the order of the answer, at most
     /// [`NODE_ADDRESSES_MAX`]. They are not checked.
     pub node_addresses: Vec<IpAddr>,
@@ -48,24 +48,24 @@ struct Body {
     #[serde(default)]
     zone: Option<String>,
     #[serde(default)]
-    node_addresses: Option<Addresses>,
+    node_addresses: Option<FirstAddresses>,
 }
 
 /// The first addresses of a list. Other items are skipped, because a later version
 /// may send more there.
-struct Addresses(Vec<IpAddr>);
+struct FirstAddresses(Vec<IpAddr>);
 
-impl<'de> Deserialize<'de> for Addresses {
+impl<'de> Deserialize<'de> for FirstAddresses {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct First;
         impl<'de> Visitor<'de> for First {
-            type Value = Addresses;
+            type Value = FirstAddresses;
 
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str("a list of addresses")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Addresses, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<FirstAddresses, A::Error> {
                 let mut found = Vec::new();
                 for _ in 0..NODE_ADDRESSES_MAX {
                     let Some(text) = list.next_element::<String>()? else { break };
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Addresses {
                     found.extend(text.parse::<IpAddr>().map(|address| address.to_canonical()));
                 }
                 while list.next_element::<IgnoredAny>()?.is_some() {}
-                Ok(Addresses(found))
+                Ok(FirstAddresses(found))
             }
         }
         from.deserialize_seq(First)
@@ -82,20 +82,20 @@ impl<'de> Deserialize<'de> for Addresses {
 
 /// Asks a peer for its identity, within `timeout` and [`BODY_BYTES_MAX`]. An error is a
 /// text for the log.
-async fn ask(server: SocketAddr, timeout: Duration) -> Result<Answer, String> {
+async fn ask(server: SocketAddr, timeout: Duration) -> Result<IdentityAnswer, String> {
     let body = get(server, "/api/v1/identity", BODY_BYTES_MAX, timeout).await.map_err(|error| error.to_string())?;
     parse(&body).map_err(|reason| format!("not an identity: {reason}"))
 }
 
-fn parse(body: &[u8]) -> Result<Answer, String> {
+fn parse(body: &[u8]) -> Result<IdentityAnswer, String> {
     let Body { node, zone, node_addresses } = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let fits = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
     if !fits(&node) {
         return Err("its node name is empty, too long or not text".into());
     }
     // The agent itself writes `unknown` for a zone that it does not know.
-    let identity = Identity { node, zone: zone.filter(|zone| fits(zone) && zone != "unknown") };
-    Ok(Answer { identity, node_addresses: node_addresses.map_or_else(Vec::new, |addresses| addresses.0) })
+    let identity = PeerIdentity { node, zone: zone.filter(|zone| fits(zone) && zone != "unknown") };
+    Ok(IdentityAnswer { identity, node_addresses: node_addresses.map_or_else(Vec::new, |addresses| addresses.0) })
 }
 
 /// Reads any bytes as a peer's answer. Only for fuzzing.
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn an_identity_is_read_and_unknown_fields_are_ignored() {
         let body = br#"{"node":"n1","zone":"z1","version":"1","node_addresses":["10.0.0.1"]}"#;
-        let identity = Identity { node: "n1".into(), zone: Some("z1".into()) };
+        let identity = PeerIdentity { node: "n1".into(), zone: Some("z1".into()) };
         let node_addresses = vec![[10, 0, 0, 1].into()];
-        assert_eq!(parse(body).unwrap(), Answer { identity, node_addresses });
+        assert_eq!(parse(body).unwrap(), IdentityAnswer { identity, node_addresses });
         for zone in [r#","zone":null"#, r#","zone":"""#, r#","zone":"unknown""#, ""] {
             assert_eq!(parse(format!(r#"{{"node":"n1"{zone}}}"#).as_bytes()).unwrap().identity.zone, None);
         }

@@ -1,7 +1,7 @@
 //! Identity requests: when each peer is asked, and how many requests are in progress. DNS discovery
 //! asks for names, and `underlay` for the addresses of nodes.
 //!
-//! [`Schedule`] decides and has no clock. [`Requests`] does the I/O.
+//! [`AskSchedule`] decides and has no clock. [`IdentityRequests`] does the I/O.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Answer, ask};
+use super::{IdentityAnswer, ask};
 use crate::discovery::random::spread;
 use crate::limits::IDENTITY_REQUESTS_MAX;
 
@@ -21,13 +21,13 @@ pub const RETRY: Duration = Duration::from_secs(20);
 
 /// When a peer is asked.
 #[derive(Clone, Copy, Debug)]
-pub struct Schedule {
+pub struct AskSchedule {
     at: Instant,
     in_progress: bool,
     tried: bool,
 }
 
-impl Schedule {
+impl AskSchedule {
     /// Makes the schedule of a peer that was never asked.
     pub const fn new(now: Instant) -> Self {
         Self { at: now, in_progress: false, tried: false }
@@ -68,14 +68,14 @@ impl Schedule {
 
 /// Returns the key of the peer to ask now. Peers that were never asked come first, then the one
 /// that is due for longest.
-pub fn next_due<'a, K>(peers: impl Iterator<Item = (K, &'a Schedule)>, now: Instant) -> Option<K> {
+pub fn next_due<'a, K>(peers: impl Iterator<Item = (K, &'a AskSchedule)>, now: Instant) -> Option<K> {
     let due = peers.filter(|(_, schedule)| schedule.due().is_some_and(|at| at <= now));
     due.min_by_key(|(_, schedule)| (schedule.tried, schedule.at)).map(|(key, _)| key)
 }
 
 /// A question that is sent to a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Question {
+pub struct IdentityQuestion {
     /// The node name that is listed there. Empty if it is not known.
     pub node: Box<str>,
     /// The address of its HTTP server.
@@ -83,15 +83,15 @@ pub struct Question {
 }
 
 /// Sends requests, at most [`IDENTITY_REQUESTS_MAX`] at a time.
-pub struct Requests {
+pub struct IdentityRequests {
     /// What asks, for the log.
     asks: &'static str,
     timeout: Duration,
     /// Tasks on the same current-thread runtime. They end with this set.
-    tasks: JoinSet<(Question, Option<Answer>)>,
+    tasks: JoinSet<(IdentityQuestion, Option<IdentityAnswer>)>,
 }
 
-impl Requests {
+impl IdentityRequests {
     /// Makes an empty set.
     pub fn new(asks: &'static str, timeout: Duration) -> Self {
         Self { asks, timeout, tasks: JoinSet::new() }
@@ -103,13 +103,13 @@ impl Requests {
     }
 
     /// Sends the questions that `next` returns, as long as there is room.
-    pub fn start(&mut self, mut next: impl FnMut() -> Option<Question>) {
+    pub fn start(&mut self, mut next: impl FnMut() -> Option<IdentityQuestion>) {
         while self.has_room()
             && let Some(question) = next()
         {
             let (asks, timeout) = (self.asks, self.timeout);
             self.tasks.spawn(async move {
-                let Question { node, server } = &question;
+                let IdentityQuestion { node, server } = &question;
                 // Not a warning: a peer that starts later than we do is normal, and is asked again.
                 let failed = |error: &_| log::debug!("{asks}: asking {node:?} at {server}: {error}");
                 let answer = ask(*server, timeout).await.inspect_err(failed).ok();
@@ -119,7 +119,7 @@ impl Requests {
     }
 
     /// Waits for the end of a request. Without any in progress, it waits for ever.
-    pub async fn ended(&mut self) -> (Question, Option<Answer>) {
+    pub async fn ended(&mut self) -> (IdentityQuestion, Option<IdentityAnswer>) {
         loop {
             match self.tasks.join_next().await {
                 Some(Ok(ended)) => return ended,
@@ -136,16 +136,16 @@ impl Requests {
 mod tests {
     use super::*;
 
-    fn next(peers: &[(char, Schedule)], now: Instant) -> Option<char> {
+    fn next(peers: &[(char, AskSchedule)], now: Instant) -> Option<char> {
         next_due(peers.iter().map(|(key, schedule)| (*key, schedule)), now)
     }
 
     #[test]
     fn peers_that_were_never_asked_come_first_and_each_has_one_question_in_progress() {
         let start = Instant::now();
-        let (mut tried, later) = (Schedule::new(start), start + REFRESH);
+        let (mut tried, later) = (AskSchedule::new(start), start + REFRESH);
         tried.ended(false, start, 0.0);
-        let mut peers = [('a', tried), ('b', Schedule::new(later))];
+        let mut peers = [('a', tried), ('b', AskSchedule::new(later))];
         assert_eq!(next(&peers, start), None, "neither is due");
         assert_eq!(next(&peers, later), Some('b'));
         peers[1].1.begin();
@@ -159,7 +159,7 @@ mod tests {
         let now = Instant::now();
         for (answered, middle) in [(true, REFRESH), (false, RETRY)] {
             for (random, part) in [(0.0, 0.5), (0.5, 1.0)] {
-                let mut schedule = Schedule::new(now);
+                let mut schedule = AskSchedule::new(now);
                 schedule.ended(answered, now, random);
                 assert_eq!((schedule.due(), schedule.is_tried()), (Some(now + middle.mul_f64(part)), true));
             }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_peer_at_another_address_is_asked_there_after_the_question_in_progress() {
         let now = Instant::now();
-        let mut schedule = Schedule::new(now);
+        let mut schedule = AskSchedule::new(now);
         schedule.begin();
         schedule.restart(now + RETRY);
         assert_eq!(schedule.due(), None);

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::failure::Failure;
+use super::failure::ApiFailure;
 
 /// The directory in which Kubernetes has mounted the service account.
 pub const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -32,16 +32,16 @@ impl Account {
     /// Returns the present bearer token.
     ///
     /// # Errors
-    /// [`Failure::Credentials`]
-    pub fn token(&self) -> Result<String, Failure> {
+    /// [`ApiFailure::Credentials`]
+    pub fn token(&self) -> Result<String, ApiFailure> {
         self.text("token")
     }
 
     /// Returns the namespace of the pod.
     ///
     /// # Errors
-    /// [`Failure::Credentials`]
-    pub fn namespace(&self) -> Result<String, Failure> {
+    /// [`ApiFailure::Credentials`]
+    pub fn namespace(&self) -> Result<String, ApiFailure> {
         self.text("namespace")
     }
 
@@ -49,14 +49,14 @@ impl Account {
     /// its path for messages.
     ///
     /// # Errors
-    /// [`Failure::Credentials`]
-    pub fn authorities(&self) -> Result<(Vec<u8>, PathBuf), Failure> {
+    /// [`ApiFailure::Credentials`]
+    pub fn authorities(&self) -> Result<(Vec<u8>, PathBuf), ApiFailure> {
         let path = self.directory.join("ca.crt");
         let bytes = read(&path)?;
         Ok((bytes, path))
     }
 
-    fn text(&self, name: &str) -> Result<String, Failure> {
+    fn text(&self, name: &str) -> Result<String, ApiFailure> {
         let path = self.directory.join(name);
         let text = String::from_utf8(read(&path)?).map_err(|e| credentials(&path, &e))?;
         match text.trim() {
@@ -66,7 +66,7 @@ impl Account {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path) -> Result<Vec<u8>, ApiFailure> {
     let mut bytes = Vec::new();
     let read = File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
@@ -79,9 +79,9 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-/// Makes a [`Failure::Credentials`] about that file.
-pub fn credentials(path: &Path, reason: &dyn std::fmt::Display) -> Failure {
-    Failure::Credentials { path: path.to_owned(), reason: reason.to_string() }
+/// Makes an [`ApiFailure::Credentials`] about that file.
+pub fn credentials(path: &Path, reason: &dyn std::fmt::Display) -> ApiFailure {
+    ApiFailure::Credentials { path: path.to_owned(), reason: reason.to_string() }
 }
 
 #[cfg(test)]

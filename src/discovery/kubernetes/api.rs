@@ -9,7 +9,7 @@
 //! message, and an empty body is an empty one. So the envelope's kind is checked, and a resource
 //! version is required.
 
-use super::protobuf::{Broken, Fields, Value};
+use super::protobuf::{Broken, FieldValue, MessageFields};
 use crate::discovery::update::Readiness;
 
 /// The first bytes of every body.
@@ -19,13 +19,13 @@ const PORT_NAME: &str = "http";
 
 /// The type that an object has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct ObjectKind {
     group_version: &'static str,
     name: &'static str,
 }
 
-impl Kind {
-    /// One slice, or an item of [`Kind::SLICES`].
+impl ObjectKind {
+    /// One slice, or an item of [`ObjectKind::SLICES`].
     pub const SLICE: Self = Self { group_version: "discovery.k8s.io/v1", name: "EndpointSlice" };
     /// A list of slices.
     pub const SLICES: Self = Self { group_version: "discovery.k8s.io/v1", name: "EndpointSliceList" };
@@ -41,7 +41,7 @@ impl Kind {
     /// What kind it is instead.
     pub fn check(self, type_meta: &[u8]) -> Result<(), String> {
         let (mut group_version, mut name) = ("", "");
-        for field in Fields::of(type_meta) {
+        for field in MessageFields::new(type_meta) {
             match field? {
                 (1, value) => group_version = value.text()?,
                 (2, value) => name = value.text()?,
@@ -60,14 +60,16 @@ impl Kind {
 ///
 /// # Errors
 /// It is not an envelope, or its kind is not `kind`.
-pub fn open(body: &[u8], kind: Kind) -> Result<&[u8], String> {
+pub fn open(body: &[u8], kind: ObjectKind) -> Result<&[u8], String> {
     let envelope = body.strip_prefix(&MAGIC).ok_or("not an object in protobuf")?;
     let (mut type_meta, mut raw) = (&[][..], None);
-    for field in Fields::of(envelope) {
+    for field in MessageFields::new(envelope) {
         match field? {
             (1, value) => type_meta = value.bytes()?,
             (2, value) => raw = Some(value.bytes()?),
-            (3, Value::Bytes(encoding)) if !encoding.is_empty() => return Err("an object in another encoding".into()),
+            (3, FieldValue::Bytes(encoding)) if !encoding.is_empty() => {
+                return Err("an object in another encoding".into());
+            }
             _ => {}
         }
     }
@@ -77,7 +79,7 @@ pub fn open(body: &[u8], kind: Kind) -> Result<&[u8], String> {
 
 /// Reads a resource version. It has always been an unsigned number, and by contract since
 /// Kubernetes 1.35 (KEP-5504).
-fn version(value: Value) -> Result<u64, String> {
+fn version(value: FieldValue) -> Result<u64, String> {
     let text = value.text()?;
     text.parse().map_err(|_| format!("resourceVersion {:?}", text.chars().take(64).collect::<String>()))
 }
@@ -97,12 +99,12 @@ impl<'a> Metadata<'a> {
     /// Reads name, version and creation time from an ObjectMeta.
     fn read(message: &'a [u8]) -> Result<Self, String> {
         let mut read = Self::default();
-        for field in Fields::of(message) {
+        for field in MessageFields::new(message) {
             match field? {
                 (1, value) => read.name = value.text()?,
                 (6, value) => read.version = version(value)?,
                 (8, value) => {
-                    let time = Fields::of(value.bytes()?);
+                    let time = MessageFields::new(value.bytes()?);
                     read.created =
                         time.filter_map(Result::ok).find(|(n, _)| *n == 1).map_or(Ok(0), |(_, s)| s.number())?;
                 }
@@ -116,7 +118,7 @@ impl<'a> Metadata<'a> {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn of_item(item: &'a [u8]) -> Result<Self, String> {
+    pub fn read_item(item: &'a [u8]) -> Result<Self, String> {
         let read = Self::read(last(item, 1)?.ok_or("an object without metadata")?)?;
         if read.name.is_empty() { Err("an object without a name".into()) } else { Ok(read) }
     }
@@ -125,7 +127,7 @@ impl<'a> Metadata<'a> {
 /// Returns the last field of that number, which must contain bytes.
 fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, String> {
     let mut found = None;
-    for field in Fields::of(message) {
+    for field in MessageFields::new(message) {
         let (at, value) = field?;
         if at == number {
             found = Some(value.bytes()?);
@@ -141,7 +143,7 @@ fn last(message: &[u8], number: u64) -> Result<Option<&[u8]>, String> {
 /// What is wrong with it.
 pub fn list_version(message: &[u8]) -> Result<u64, String> {
     let mut at = 0;
-    for field in Fields::of(message) {
+    for field in MessageFields::new(message) {
         match field? {
             (2, value) => at = version(value)?,
             (3, value) if !value.bytes()?.is_empty() => return Err("a part of a list".into()),
@@ -153,7 +155,7 @@ pub fn list_version(message: &[u8]) -> Result<u64, String> {
 
 /// The IP family that the addresses of a slice have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum SliceFamily {
     /// The addresses have 4 bytes each.
     V4,
     /// The addresses have 16 bytes each.
@@ -162,28 +164,28 @@ pub enum Family {
 
 /// An EndpointSlice, read from its message.
 #[derive(Clone, Debug)]
-pub struct Slice<'a> {
+pub struct EndpointSlice<'a> {
     /// Its name, version and creation time.
     pub metadata: Metadata<'a>,
     /// None if its addresses are not IP addresses (FQDN).
-    pub family: Option<Family>,
+    pub family: Option<SliceFamily>,
     /// The port named `http`, else the only port.
     pub port: Option<u16>,
     message: &'a [u8],
 }
 
-impl<'a> Slice<'a> {
+impl<'a> EndpointSlice<'a> {
     /// Reads an item of a list, or the message of one object. It checks all of it once, so that its
     /// endpoints cannot turn out to be broken later.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn read(message: &'a [u8]) -> Result<Self, String> {
-        let mut slice = Self { metadata: Metadata::of_item(message)?, family: None, port: None, message };
+        let mut slice = Self { metadata: Metadata::read_item(message)?, family: None, port: None, message };
         let (mut ports, mut named) = (0, None);
-        for field in Fields::of(message) {
+        for field in MessageFields::new(message) {
             match field? {
-                (2, value) => drop(Endpoint::read(value.bytes()?)?),
+                (2, value) => drop(ApiEndpoint::read(value.bytes()?)?),
                 (3, value) => {
                     let (name, port) = read_port(value.bytes()?)?;
                     ports += 1;
@@ -192,8 +194,8 @@ impl<'a> Slice<'a> {
                 }
                 (4, value) => {
                     slice.family = match value.text()? {
-                        "IPv4" => Some(Family::V4),
-                        "IPv6" => Some(Family::V6),
+                        "IPv4" => Some(SliceFamily::V4),
+                        "IPv6" => Some(SliceFamily::V6),
                         _ => None,
                     }
                 }
@@ -207,9 +209,9 @@ impl<'a> Slice<'a> {
     }
 
     /// Returns its endpoints, in the order of the message.
-    pub fn endpoints(&self) -> impl Iterator<Item = Endpoint<'a>> {
-        Fields::of(self.message).filter_map(|field| match field {
-            Ok((2, Value::Bytes(endpoint))) => Endpoint::read(endpoint).ok(),
+    pub fn endpoints(&self) -> impl Iterator<Item = ApiEndpoint<'a>> {
+        MessageFields::new(self.message).filter_map(|field| match field {
+            Ok((2, FieldValue::Bytes(endpoint))) => ApiEndpoint::read(endpoint).ok(),
             _ => None,
         })
     }
@@ -219,7 +221,7 @@ impl<'a> Slice<'a> {
 /// not a valid port.
 fn read_port(message: &[u8]) -> Result<(&str, Option<u16>), Broken> {
     let (mut name, mut number) = ("", None);
-    for field in Fields::of(message) {
+    for field in MessageFields::new(message) {
         match field? {
             (1, value) => name = value.text()?,
             (3, value) => number = u16::try_from(value.number()?).ok().filter(|port| *port != 0),
@@ -231,7 +233,7 @@ fn read_port(message: &[u8]) -> Result<(&str, Option<u16>), Broken> {
 
 /// One endpoint of a slice. Absent texts are empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Endpoint<'a> {
+pub struct ApiEndpoint<'a> {
     /// The first of its addresses. The API says that they are interchangeable, and that the first
     /// is the one to use.
     pub address: &'a str,
@@ -245,15 +247,15 @@ pub struct Endpoint<'a> {
     pub readiness: Readiness,
 }
 
-impl<'a> Endpoint<'a> {
+impl<'a> ApiEndpoint<'a> {
     fn read(message: &'a [u8]) -> Result<Self, Broken> {
         let mut read = Self { address: "", node: "", pod: "", zone: "", readiness: Readiness::Ready };
-        for field in Fields::of(message) {
+        for field in MessageFields::new(message) {
             match field? {
                 (1, value) if read.address.is_empty() => read.address = value.text()?,
                 (2, value) => read.readiness = readiness(value.bytes()?)?,
                 (4, value) => {
-                    for field in Fields::of(value.bytes()?) {
+                    for field in MessageFields::new(value.bytes()?) {
                         if let (3, name) = field? {
                             read.pod = name.text()?;
                         }
@@ -273,7 +275,7 @@ impl<'a> Endpoint<'a> {
 /// condition means true (discovery.k8s.io/v1).
 fn readiness(conditions: &[u8]) -> Result<Readiness, Broken> {
     let (mut ready, mut serving, mut terminating) = (None, None, None);
-    for field in Fields::of(conditions) {
+    for field in MessageFields::new(conditions) {
         match field? {
             (1, value) => ready = Some(value.number()? != 0),
             (2, value) => serving = Some(value.number()? != 0),
@@ -290,7 +292,7 @@ fn readiness(conditions: &[u8]) -> Result<Readiness, Broken> {
 
 /// An event that a metadata-only watch reports.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Event<'a> {
+pub enum WatchEvent<'a> {
     /// ADDED or MODIFIED: an object has changed.
     Changed(Metadata<'a>),
     /// DELETED: an object is gone.
@@ -306,7 +308,7 @@ pub enum Event<'a> {
     },
 }
 
-impl<'a> Event<'a> {
+impl<'a> WatchEvent<'a> {
     /// Reads a `WatchEvent`.
     ///
     /// # Errors
@@ -315,13 +317,13 @@ impl<'a> Event<'a> {
         let kind = std::str::from_utf8(last(frame, 1)?.unwrap_or_default()).map_err(|_| Broken)?;
         let object = last(frame, 2)?.ok_or("a watch event without an object")?;
         let body = last(object, 1)?.ok_or("a watch event with an empty object")?;
-        let metadata = || Metadata::of_item(open(body, Kind::METADATA)?);
+        let metadata = || Metadata::read_item(open(body, ObjectKind::METADATA)?);
         match kind {
             "ADDED" | "MODIFIED" => Ok(Self::Changed(metadata()?)),
             "DELETED" => Ok(Self::Deleted(metadata()?)),
             "BOOKMARK" => {
                 // A bookmark has no name.
-                let message = last(open(body, Kind::METADATA)?, 1)?.ok_or("a bookmark without metadata")?;
+                let message = last(open(body, ObjectKind::METADATA)?, 1)?.ok_or("a bookmark without metadata")?;
                 Ok(Self::Bookmark(Metadata::read(message)?.version))
             }
             "ERROR" => {
@@ -346,7 +348,7 @@ struct Status<'a> {
 impl<'a> Status<'a> {
     fn read(body: &'a [u8]) -> Result<Self, String> {
         let mut status = Self::default();
-        for field in Fields::of(open(body, Kind::STATUS)?) {
+        for field in MessageFields::new(open(body, ObjectKind::STATUS)?) {
             match field? {
                 (3, value) => status.message = value.text()?,
                 (4, value) => status.reason = value.text()?,

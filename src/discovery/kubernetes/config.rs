@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::account::Account;
-use super::connect::Server;
-use super::failure::Failure;
+use super::connect::ApiServer;
+use super::failure::ApiFailure;
 use crate::limits::DOUBT_TIME;
 
 /// Why Kubernetes discovery cannot start.
@@ -111,7 +111,7 @@ impl Default for Timing {
 #[derive(Clone, Debug)]
 pub struct KubernetesConfig {
     /// The address of the API server.
-    pub server: Server,
+    pub server: ApiServer,
     /// Directory of the service account's files.
     pub account: PathBuf,
     /// Namespace of the Service.
@@ -138,11 +138,11 @@ impl KubernetesConfig {
         let port = variable("KUBERNETES_SERVICE_PORT").unwrap_or_default();
         let bare = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let server = match port.parse() {
-            Ok(port) if !bare.is_empty() => Server { host: bare, port },
+            Ok(port) if !bare.is_empty() => ApiServer { host: bare, port },
             _ => return Err(ConfigError::NotInCluster { host, port }),
         };
         let files = Account::new(account.clone());
-        let unusable = |e: Failure| ConfigError::Account(e.to_string());
+        let unusable = |e: ApiFailure| ConfigError::Account(e.to_string());
         let namespace = match namespace {
             Some(namespace) => namespace,
             None => files.namespace().map_err(unusable)?,

@@ -16,10 +16,10 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::account::{Account, credentials};
-use super::failure::Failure;
+use super::failure::ApiFailure;
 use super::traffic::Counted;
 use crate::discovery::dns;
-use crate::http::client::{Link, chain};
+use crate::http::client::{HttpConnection, chain};
 /// A host that has acknowledged nothing of a request for this long is dead. The next reading opens
 /// a new connection, perhaps to another host. A live host acknowledges in milliseconds, however
 /// slow its server is, so about five consecutive packets must be lost. A longer time would mean
@@ -28,14 +28,14 @@ const READ_LINK_DEAD: Duration = Duration::from_secs(5);
 
 /// Where the API server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
+pub struct ApiServer {
     /// An address, or (on some managed clusters) a DNS name. Without brackets.
     pub host: String,
     /// The port that serves TLS.
     pub port: u16,
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for ApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
@@ -47,7 +47,7 @@ impl fmt::Display for Server {
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Use {
+pub enum ConnectionUse {
     /// Lists and the watch, which may be silent for minutes.
     Watch,
     /// Slices. A withheld loss may depend on their reading.
@@ -59,9 +59,13 @@ pub enum Use {
 ///
 /// # Errors
 /// Credentials, Connect or Tls; the caller bounds the time.
-pub async fn connect(server: &Server, account: &Account, purpose: Use) -> Result<Link, Failure> {
+pub async fn connect(
+    server: &ApiServer,
+    account: &Account,
+    purpose: ConnectionUse,
+) -> Result<HttpConnection, ApiFailure> {
     let config = client_config(account)?;
-    let refused = |reason: String| Failure::Connect { host: server.to_string(), reason };
+    let refused = |reason: String| ApiFailure::Connect { host: server.to_string(), reason };
     let name = ServerName::try_from(server.host.clone()).map_err(|e| refused(e.to_string()))?;
     let address = match server.host.parse::<IpAddr>() {
         Ok(address) => address,
@@ -69,12 +73,12 @@ pub async fn connect(server: &Server, account: &Account, purpose: Use) -> Result
     };
     let stream = TcpStream::connect(SocketAddr::new(address, server.port)).await.map_err(|e| refused(e.to_string()))?;
     keep_alive(&stream, purpose).map_err(|e| refused(e.to_string()))?;
-    let tls_refused = |reason: String| Failure::Tls { host: server.to_string(), reason };
+    let tls_refused = |reason: String| ApiFailure::Tls { host: server.to_string(), reason };
     let stream = TlsConnector::from(Arc::new(config))
         .connect(name, Counted(stream))
         .await
         .map_err(|e| tls_refused(chain(&e)))?;
-    Link::handshake(stream).await.map_err(|e| tls_refused(chain(&e)))
+    HttpConnection::handshake(stream).await.map_err(|e| tls_refused(chain(&e)))
 }
 
 /// Makes the kernel detect a dead server host sooner than our timers do.
@@ -83,13 +87,13 @@ pub async fn connect(server: &Server, account: &Account, purpose: Use) -> Result
 /// `TCP_USER_TIMEOUT` does (tcp(7)). But it also replaces the number of keepalive probes: an idle
 /// connection ends at the first lost probe once the last packet is that old. A watch is idle by
 /// nature and must survive a short break of the network, so it does not use that option.
-fn keep_alive(stream: &TcpStream, purpose: Use) -> std::io::Result<()> {
+fn keep_alive(stream: &TcpStream, purpose: ConnectionUse) -> std::io::Result<()> {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs;
     let keepalive = TcpKeepalive::new().with_retries(3);
     match purpose {
-        Use::Watch => socket.set_tcp_keepalive(&keepalive.with_time(second(30)).with_interval(second(10))),
-        Use::Read => {
+        ConnectionUse::Watch => socket.set_tcp_keepalive(&keepalive.with_time(second(30)).with_interval(second(10))),
+        ConnectionUse::Read => {
             // Three keepalive probes come before the end, so one lost packet does not end the
             // connection.
             socket.set_tcp_keepalive(&keepalive.with_time(second(2)).with_interval(second(1)))?;
@@ -98,7 +102,7 @@ fn keep_alive(stream: &TcpStream, purpose: Use) -> std::io::Result<()> {
     }
 }
 
-fn client_config(account: &Account) -> Result<ClientConfig, Failure> {
+fn client_config(account: &Account) -> Result<ClientConfig, ApiFailure> {
     let (pem, path) = account.authorities()?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&pem) {
@@ -135,14 +139,14 @@ mod tests {
                 let times = (socket.tcp_keepalive_time().unwrap(), socket.tcp_keepalive_interval().unwrap());
                 (socket.tcp_user_timeout().unwrap(), times.0.as_secs(), times.1.as_secs())
             };
-            assert_eq!(seconds(Use::Watch), (None, 30, 10));
-            assert_eq!(seconds(Use::Read), (Some(READ_LINK_DEAD), 2, 1));
+            assert_eq!(seconds(ConnectionUse::Watch), (None, 30, 10));
+            assert_eq!(seconds(ConnectionUse::Read), (Some(READ_LINK_DEAD), 2, 1));
         });
     }
 
     #[test]
     fn an_ipv6_server_is_bracketed_where_it_is_written_with_its_port() {
-        let server = |host: &str| Server { host: host.into(), port: 443 }.to_string();
+        let server = |host: &str| ApiServer { host: host.into(), port: 443 }.to_string();
         assert_eq!(server("fd00::1"), "[fd00::1]:443");
         assert_eq!(server("10.96.0.1"), "10.96.0.1:443");
     }

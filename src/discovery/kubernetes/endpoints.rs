@@ -7,15 +7,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::api::{self, Family};
-use crate::discovery::address::of_a_host;
+use super::api::{self, SliceFamily};
+use crate::discovery::address::valid_host_address;
 use crate::discovery::members::{MemberId, Members};
 use crate::discovery::update::Readiness;
 use crate::limits;
 
 /// One address of one member. It consists of bytes, so that alignment wastes nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Endpoint<const N: usize> {
+pub struct CompactEndpoint<const N: usize> {
     /// The endpoint's number in order of first sight over all slices, times 4, plus the readiness.
     /// Number 0 means none yet.
     number: [u8; 4],
@@ -23,10 +23,12 @@ pub struct Endpoint<const N: usize> {
     address: [u8; N],
 }
 
-const _: () =
-    assert!(size_of::<Endpoint<4>>() == 10 && size_of::<Endpoint<16>>() == 22, "as the head of this file says");
+const _: () = assert!(
+    size_of::<CompactEndpoint<4>>() == 10 && size_of::<CompactEndpoint<16>>() == 22,
+    "as the head of this file says"
+);
 
-impl<const N: usize> Endpoint<N> {
+impl<const N: usize> CompactEndpoint<N> {
     const fn new(member: MemberId, address: [u8; N], readiness: Readiness) -> Self {
         Self { number: (readiness as u32).to_ne_bytes(), member, address }
     }
@@ -48,15 +50,15 @@ impl<const N: usize> Endpoint<N> {
         }
     }
 
-    fn is_of(&self, other: &Self) -> bool {
+    fn is_same(&self, other: &Self) -> bool {
         (self.member, self.address) == (other.member, other.address)
     }
 }
 
 /// The endpoints of a slice, all of one family.
 pub enum Endpoints {
-    V4(Box<[Endpoint<4>]>),
-    V6(Box<[Endpoint<16>]>),
+    V4(Box<[CompactEndpoint<4>]>),
+    V6(Box<[CompactEndpoint<16>]>),
 }
 
 impl Endpoints {
@@ -66,11 +68,11 @@ impl Endpoints {
     }
 
     /// Returns the usable endpoints of a slice, without numbers, and how many are not usable.
-    pub fn of(slice: &api::Slice, members: &mut Members) -> (Self, usize) {
+    pub fn read(slice: &api::EndpointSlice, members: &mut Members) -> (Self, usize) {
         let mut refused = 0;
         let read = match slice.family {
-            Some(Family::V4) => Self::V4(compact(members, slice, &mut refused, ipv4)),
-            Some(Family::V6) => Self::V6(compact(members, slice, &mut refused, ipv6)),
+            Some(SliceFamily::V4) => Self::V4(compact(members, slice, &mut refused, ipv4)),
+            Some(SliceFamily::V6) => Self::V6(compact(members, slice, &mut refused, ipv6)),
             None => Self::none(),
         };
         (read, refused)
@@ -142,14 +144,15 @@ impl Endpoints {
 /// Returns the usable endpoints of a slice.
 fn compact<const N: usize>(
     members: &mut Members,
-    slice: &api::Slice,
+    slice: &api::EndpointSlice,
     refused: &mut usize,
     read: impl Fn(IpAddr) -> Option<[u8; N]>,
-) -> Box<[Endpoint<N>]> {
+) -> Box<[CompactEndpoint<N>]> {
     let count = slice.endpoints().count();
     let mut kept = Vec::with_capacity(count.min(limits::ENDPOINTS_PER_SLICE_MAX));
     for endpoint in slice.endpoints() {
-        let address = endpoint.address.parse().ok().and_then(|address| of_a_host(address).ok()).and_then(&read);
+        let address =
+            endpoint.address.parse().ok().and_then(|address| valid_host_address(address).ok()).and_then(&read);
         let node = [endpoint.node, endpoint.pod, endpoint.address].into_iter().find(|name| !name.is_empty());
         let zone = Some(endpoint.zone).filter(|zone| (1..=limits::NAME_BYTES_MAX).contains(&zone.len()));
         let put = |node: &str| members.put(node, zone);
@@ -157,7 +160,7 @@ fn compact<const N: usize>(
             && kept.len() < limits::ENDPOINTS_PER_SLICE_MAX
             && let Some(member) = node.filter(|node| node.len() <= limits::NAME_BYTES_MAX).and_then(put)
         {
-            kept.push(Endpoint::new(member, address, endpoint.readiness));
+            kept.push(CompactEndpoint::new(member, address, endpoint.readiness));
         }
     }
     *refused = count - kept.len();
@@ -181,17 +184,17 @@ const fn ipv6(address: IpAddr) -> Option<[u8; 16]> {
 /// The slice as it was comes first and has nearly all endpoints. The others are searched
 /// only for new ones.
 fn inherit<'s, const N: usize>(
-    new: &mut [Endpoint<N>],
+    new: &mut [CompactEndpoint<N>],
     before: impl Iterator<Item = &'s Endpoints>,
-    of_family: impl Fn(&'s Endpoints) -> &'s [Endpoint<N>],
+    same_family: impl Fn(&'s Endpoints) -> &'s [CompactEndpoint<N>],
 ) {
     let mut left = new.len();
-    for known in before.map(of_family) {
+    for known in before.map(same_family) {
         if left == 0 {
             return;
         }
         for endpoint in new.iter_mut().filter(|endpoint| endpoint.number() == 0) {
-            if let Some(same) = known.iter().find(|other| other.is_of(endpoint)) {
+            if let Some(same) = known.iter().find(|other| other.is_same(endpoint)) {
                 *endpoint = endpoint.numbered(same.number());
                 left -= usize::from(same.number() != 0);
             }
@@ -199,11 +202,11 @@ fn inherit<'s, const N: usize>(
     }
 }
 
-fn remove<const N: usize>(endpoints: &mut Box<[Endpoint<N>]>, goes: impl Fn(&Endpoint<N>) -> bool) {
+fn remove<const N: usize>(endpoints: &mut Box<[CompactEndpoint<N>]>, goes: impl Fn(&CompactEndpoint<N>) -> bool) {
     *endpoints = endpoints.iter().filter(|endpoint| !goes(endpoint)).copied().collect();
 }
 
-fn number<const N: usize>(endpoints: &mut [Endpoint<N>], next: &mut u32) {
+fn number<const N: usize>(endpoints: &mut [CompactEndpoint<N>], next: &mut u32) {
     for endpoint in endpoints.iter_mut().filter(|endpoint| endpoint.number() == 0) {
         *endpoint = endpoint.numbered(*next);
         // There are 2^30 numbers. A mesh of 5,000 that rolls every hour uses them up in 24 years.

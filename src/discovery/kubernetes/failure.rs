@@ -11,7 +11,7 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_mins(5);
 
 /// A failed request, list or watch.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum ApiFailure {
     /// A file of the service account cannot be used.
     #[error("service account file {}: {reason}", path.display())]
     Credentials {
@@ -76,7 +76,7 @@ pub enum Failure {
     Silent,
 }
 
-impl Failure {
+impl ApiFailure {
     /// Returns the kind, for the log. Failures that differ only in details have the same kind.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -115,7 +115,7 @@ impl Failure {
     }
 
     /// Returns the failure that a status other than 200 means.
-    pub fn of_status(status: u16, retry_after: Option<&str>) -> Self {
+    pub fn from_status(status: u16, retry_after: Option<&str>) -> Self {
         match status {
             401 => Self::Unauthorized,
             403 => Self::Forbidden,
@@ -130,7 +130,7 @@ impl Failure {
     }
 }
 
-impl From<GetError> for Failure {
+impl From<GetError> for ApiFailure {
     fn from(error: GetError) -> Self {
         match error {
             GetError::TooLarge(limit) => Self::TooLarge(limit),
@@ -139,7 +139,7 @@ impl From<GetError> for Failure {
     }
 }
 
-impl From<Unreadable> for Failure {
+impl From<Unreadable> for ApiFailure {
     fn from(error: Unreadable) -> Self {
         match error {
             Unreadable::TooLarge(limit) => Self::TooLarge(limit),
@@ -148,7 +148,7 @@ impl From<Unreadable> for Failure {
     }
 }
 
-impl From<hyper::Error> for Failure {
+impl From<hyper::Error> for ApiFailure {
     fn from(error: hyper::Error) -> Self {
         Self::Wire(chain(&error))
     }
@@ -160,19 +160,19 @@ mod tests {
 
     #[test]
     fn each_status_has_its_meaning() {
-        let kind = |status| Failure::of_status(status, None).kind();
+        let kind = |status| ApiFailure::from_status(status, None).kind();
         assert_eq!(
             [401, 403, 410, 429, 503, 500, 404].map(kind),
             ["401", "403", "410", "busy", "busy", "status", "status"]
         );
-        assert!(Failure::of_status(410, None).needs_new_list());
-        assert!(!Failure::of_status(500, None).needs_new_list());
+        assert!(ApiFailure::from_status(410, None).needs_new_list());
+        assert!(!ApiFailure::from_status(500, None).needs_new_list());
     }
 
     #[test]
     fn retry_after_is_read_in_seconds_and_otherwise_left() {
-        let after = |text| match Failure::of_status(429, Some(text)) {
-            Failure::Busy { retry_after, .. } => retry_after,
+        let after = |text| match ApiFailure::from_status(429, Some(text)) {
+            ApiFailure::Busy { retry_after, .. } => retry_after,
             other => panic!("{other}"),
         };
         assert_eq!(after("7"), Some(Duration::from_secs(7)));

@@ -2,9 +2,9 @@
 
 use tokio::time::Instant;
 
-use super::api::{Event, Kind};
+use super::api::{ObjectKind, WatchEvent};
 use super::config::Timing;
-use super::inbox::{Events, Items, Piece};
+use super::inbox::{ListItems, ListPiece, WatchEvents};
 use super::machine::Machine;
 use crate::discovery::update::Ourselves;
 use crate::limits::API_BODY_BYTES_MAX;
@@ -21,14 +21,15 @@ pub fn list(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let whole = first & 1 == 0;
     let mut machine = machine();
-    let mut items = Items::new(if whole { Kind::SLICES } else { Kind::METADATA_LIST }, API_BODY_BYTES_MAX);
+    let mut items =
+        ListItems::new(if whole { ObjectKind::SLICES } else { ObjectKind::METADATA_LIST }, API_BODY_BYTES_MAX);
     machine.list_begins();
     for piece in body.chunks(usize::from(first >> 1) + 1) {
         items.push(piece);
         loop {
             match items.next_piece() {
-                Ok(Some(Piece::Metadata(metadata))) => _ = machine.list_metadata(metadata),
-                Ok(Some(Piece::Item(item))) => _ = machine.list_item(item, whole, Instant::now(), 0.5),
+                Ok(Some(ListPiece::Metadata(metadata))) => _ = machine.list_metadata(metadata),
+                Ok(Some(ListPiece::Item(item))) => _ = machine.list_item(item, whole, Instant::now(), 0.5),
                 Ok(None) => break,
                 Err(_) => return,
             }
@@ -49,11 +50,11 @@ pub fn watch(data: &[u8]) {
     machine.list_begins();
     let _ = machine.list_metadata(METADATA);
     let _ = machine.list_ends(now);
-    let mut events = Events::new(API_BODY_BYTES_MAX);
+    let mut events = WatchEvents::new(API_BODY_BYTES_MAX);
     for piece in body.chunks(usize::from(*first) + 1) {
         events.push(piece);
         while let Ok(Some(frame)) = events.next_event() {
-            let Ok(event) = Event::read(frame) else { continue };
+            let Ok(event) = WatchEvent::read(frame) else { continue };
             if machine.event(&event, now, 0.5).is_err() {
                 return;
             }

@@ -1,11 +1,11 @@
 //! Splits a body's byte stream into its parts, however the network cut it: the items of a list
-//! ([`Items`]) or the events of a watch ([`Events`]). It holds at most one unfinished piece and one
-//! network read, whatever the body's length.
+//! ([`ListItems`]) or the events of a watch ([`WatchEvents`]). It holds at most one unfinished
+//! piece and one network read, whatever the body's length.
 //!
 //! The trap is a list that breaks off, because it looks like a shorter list. It counts only once
-//! [`Items::finish`] has found its end.
+//! [`ListItems::finish`] has found its end.
 
-use super::api::{Kind, MAGIC};
+use super::api::{MAGIC, ObjectKind};
 use super::protobuf::{Broken, varint};
 use crate::limits;
 
@@ -60,18 +60,18 @@ impl Inbox {
 }
 
 /// The events of a watch: four bytes of length (big-endian), then a `WatchEvent`.
-pub struct Events {
+pub struct WatchEvents {
     inbox: Inbox,
     limit: usize,
 }
 
-impl Events {
+impl WatchEvents {
     /// Makes a reader for events of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { inbox: Inbox::default(), limit }
     }
 
-    /// Takes arrived bytes. All events should have been read by [`Events::next_event`] before.
+    /// Takes arrived bytes. All events should have been read by [`WatchEvents::next_event`] before.
     pub fn push(&mut self, bytes: &[u8]) {
         self.inbox.push(bytes);
     }
@@ -96,7 +96,7 @@ impl Events {
 
 /// A piece of a list.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum ListPiece<'a> {
     /// The ListMeta of the list. The API server sends it before the items.
     Metadata(&'a [u8]),
     /// One item of the list.
@@ -104,7 +104,7 @@ pub enum Piece<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ListPlace {
     /// Before the start of the envelope.
     Start,
     /// Between two fields of the envelope.
@@ -114,22 +114,22 @@ enum Place {
 }
 
 /// The pieces of a list in its envelope.
-pub struct Items {
+pub struct ListItems {
     inbox: Inbox,
-    place: Place,
-    kind: Kind,
+    place: ListPlace,
+    kind: ObjectKind,
     limit: usize,
     kind_seen: bool,
     list_seen: bool,
 }
 
-impl Items {
+impl ListItems {
     /// Makes a reader for a list of that kind with items of at most `limit` bytes.
-    pub fn new(kind: Kind, limit: usize) -> Self {
-        Self { inbox: Inbox::default(), place: Place::Start, kind, limit, kind_seen: false, list_seen: false }
+    pub fn new(kind: ObjectKind, limit: usize) -> Self {
+        Self { inbox: Inbox::default(), place: ListPlace::Start, kind, limit, kind_seen: false, list_seen: false }
     }
 
-    /// Takes arrived bytes. All pieces should have been read by [`Items::next_piece`] before.
+    /// Takes arrived bytes. All pieces should have been read by [`ListItems::next_piece`] before.
     pub fn push(&mut self, bytes: &[u8]) {
         self.inbox.push(bytes);
     }
@@ -138,10 +138,10 @@ impl Items {
     ///
     /// # Errors
     /// The piece is too long, or the bytes are not such a list.
-    pub fn next_piece(&mut self) -> Result<Option<Piece<'_>>, Unreadable> {
+    pub fn next_piece(&mut self) -> Result<Option<ListPiece<'_>>, Unreadable> {
         loop {
             match self.place {
-                Place::Start => {
+                ListPlace::Start => {
                     let rest = self.inbox.rest();
                     let length = rest.len().min(MAGIC.len());
                     if rest[..length] != MAGIC[..length] {
@@ -151,16 +151,16 @@ impl Items {
                         return Ok(None);
                     }
                     self.inbox.take(length);
-                    self.place = Place::Envelope;
+                    self.place = ListPlace::Envelope;
                 }
-                Place::Envelope => {
+                ListPlace::Envelope => {
                     let Some(field) = head(self.inbox.rest())? else { return Ok(None) };
                     if field.number == 2 && field.has_length && !self.list_seen {
                         if !self.kind_seen {
                             return Err(Unreadable::Malformed("a list that does not say what it is of".into()));
                         }
                         self.list_seen = true;
-                        self.place = Place::List(field.length);
+                        self.place = ListPlace::List(field.length);
                         self.inbox.take(field.before);
                         continue;
                     }
@@ -171,18 +171,18 @@ impl Items {
                         self.kind_seen = true;
                     }
                 }
-                Place::List(0) => self.place = Place::Envelope,
-                Place::List(left) => {
+                ListPlace::List(0) => self.place = ListPlace::Envelope,
+                ListPlace::List(left) => {
                     let Some(field) = head(self.inbox.rest())? else { return Ok(None) };
                     let Some(rest) = left.checked_sub(field.before as u64).and_then(|l| l.checked_sub(field.length))
                     else {
                         return Err(Broken.into());
                     };
                     let Some(whole) = self.whole(&field)? else { return Ok(None) };
-                    self.place = Place::List(rest);
+                    self.place = ListPlace::List(rest);
                     match (field.number, field.has_length) {
-                        (1, true) => return Ok(Some(Piece::Metadata(&self.inbox.take(whole)[field.before..]))),
-                        (2, true) => return Ok(Some(Piece::Item(&self.inbox.take(whole)[field.before..]))),
+                        (1, true) => return Ok(Some(ListPiece::Metadata(&self.inbox.take(whole)[field.before..]))),
+                        (2, true) => return Ok(Some(ListPiece::Item(&self.inbox.take(whole)[field.before..]))),
                         _ => _ = self.inbox.take(whole),
                     }
                 }
@@ -196,7 +196,7 @@ impl Items {
     /// The list breaks off.
     pub fn finish(&mut self) -> Result<(), Unreadable> {
         let left = self.next_piece()?.is_some();
-        if !left && self.place == Place::Envelope && self.list_seen && self.inbox.rest().is_empty() {
+        if !left && self.place == ListPlace::Envelope && self.list_seen && self.inbox.rest().is_empty() {
             Ok(())
         } else {
             Err(Unreadable::Malformed("a list that breaks off".into()))
@@ -204,7 +204,7 @@ impl Items {
     }
 
     /// Returns the length of the field, if all of it has arrived.
-    fn whole(&self, field: &Head) -> Result<Option<usize>, Unreadable> {
+    fn whole(&self, field: &FieldHead) -> Result<Option<usize>, Unreadable> {
         let length = usize::try_from(field.length).ok().filter(|length| *length <= self.limit);
         let whole = field.before + length.ok_or(Unreadable::TooLarge(self.limit))?;
         Ok((self.inbox.rest().len() >= whole).then_some(whole))
@@ -212,7 +212,7 @@ impl Items {
 }
 
 /// The tag and length of a field.
-struct Head {
+struct FieldHead {
     number: u64,
     /// Bytes before the field's content.
     before: usize,
@@ -223,14 +223,14 @@ struct Head {
 }
 
 /// Reads a field's head. None if more bytes are needed.
-fn head(bytes: &[u8]) -> Result<Option<Head>, Broken> {
+fn head(bytes: &[u8]) -> Result<Option<FieldHead>, Broken> {
     // The longest varint has ten bytes.
     let read = |from: usize| match varint(&bytes[from..]) {
         None if bytes.len() - from >= 10 => Err(Broken),
         read => Ok(read),
     };
     let Some((tag, at)) = read(0)? else { return Ok(None) };
-    let field = |before, length, has_length| Ok(Some(Head { number: tag >> 3, before, length, has_length }));
+    let field = |before, length, has_length| Ok(Some(FieldHead { number: tag >> 3, before, length, has_length }));
     match tag & 7 {
         0 => match read(at)? {
             Some((_, length)) => field(at, length as u64, false),

@@ -22,12 +22,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::api::{Event, Metadata, Slice, list_version};
+use super::api::{EndpointSlice, Metadata, WatchEvent, list_version};
 use super::backoff::Backoff;
 use super::config::Timing;
-use super::failure::Failure;
+use super::failure::ApiFailure;
 use super::plan;
-use super::slices::{By, Listed, Store};
+use super::slices::{By, ListedEndpoint, Store};
 use crate::discovery::members::{MemberId, Members};
 use crate::discovery::ranks::{RankedBy, Ranks};
 use crate::discovery::roster::Roster;
@@ -37,7 +37,7 @@ use crate::limits;
 
 /// The request that must be sent next to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum NextRequest {
     /// List all slices of the Service.
     List {
         /// Include the slices' content, not only metadata.
@@ -54,7 +54,7 @@ pub enum Ask {
 
 /// What a change has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ChangeOutcome {
     /// Nothing more is needed. [`Machine::changes`] may have updates.
     Settled,
     /// All peers seem to be gone. Ask again before this is believed.
@@ -63,7 +63,7 @@ pub enum Outcome {
 
 /// Updates for the probe loop.
 #[derive(Debug, Default)]
-pub struct Changes {
+pub struct PendingUpdates {
     /// Facts about the mesh, to be sent before the list.
     pub mesh: Option<MeshFacts>,
     /// The roster, if it has changed.
@@ -73,7 +73,7 @@ pub struct Changes {
 }
 
 #[derive(Clone, Copy)]
-enum Phase {
+enum MachinePhase {
     /// 0 until the version arrives.
     List {
         version: u64,
@@ -84,11 +84,11 @@ enum Phase {
     },
 }
 
-const NEW_LIST: Phase = Phase::List { version: 0, trusted: true };
+const NEW_LIST: MachinePhase = MachinePhase::List { version: 0, trusted: true };
 
 /// The state of one sequence of lists and watches.
 pub struct Machine {
-    phase: Phase,
+    phase: MachinePhase,
     timing: Timing,
     store: Store,
     ourselves: Ourselves,
@@ -137,10 +137,12 @@ impl Machine {
     }
 
     /// Returns the next request.
-    pub fn ask(&self) -> Ask {
+    pub fn ask(&self) -> NextRequest {
         match self.phase {
-            Phase::List { .. } => Ask::List { whole: self.store.is_unlisted(), consistent: self.empty_once },
-            Phase::Watch { version } => Ask::Watch { version },
+            MachinePhase::List { .. } => {
+                NextRequest::List { whole: self.store.is_unlisted(), consistent: self.empty_once }
+            }
+            MachinePhase::Watch { version } => NextRequest::Watch { version },
         }
     }
 
@@ -154,10 +156,10 @@ impl Machine {
     ///
     /// # Errors
     /// The metadata cannot be read.
-    pub fn list_metadata(&mut self, message: &[u8]) -> Result<(), Failure> {
-        let version = list_version(message).map_err(Failure::Malformed)?;
+    pub fn list_metadata(&mut self, message: &[u8]) -> Result<(), ApiFailure> {
+        let version = list_version(message).map_err(ApiFailure::Malformed)?;
         // A version lower than a known one belongs to another history, as after a restore of etcd.
-        self.phase = Phase::List { version, trusted: version >= self.newest };
+        self.phase = MachinePhase::List { version, trusted: version >= self.newest };
         // Only a complete list lowers `newest`. If a list breaks off, the next one must not be
         // taken for the known history.
         self.newest = self.newest.max(version);
@@ -168,30 +170,30 @@ impl Machine {
     ///
     /// # Errors
     /// The item is unreadable, comes before the list's metadata, or exceeds the number of slices.
-    pub fn list_item(&mut self, item: &[u8], whole: bool, now: Instant, random: f64) -> Result<(), Failure> {
-        let Phase::List { version: 1.., trusted } = self.phase else {
-            return Err(Failure::Malformed("an item before the list's metadata".into()));
+    pub fn list_item(&mut self, item: &[u8], whole: bool, now: Instant, random: f64) -> Result<(), ApiFailure> {
+        let MachinePhase::List { version: 1.., trusted } = self.phase else {
+            return Err(ApiFailure::Malformed("an item before the list's metadata".into()));
         };
         let by = if trusted { By::List } else { By::OtherHistory };
         let taken = if whole {
-            Slice::read(item).and_then(|slice| self.store.put(&slice, false))
+            EndpointSlice::read(item).and_then(|slice| self.store.put(&slice, false))
         } else {
-            Metadata::of_item(item).and_then(|metadata| self.store.announce(&metadata, by, now, random))
+            Metadata::read_item(item).and_then(|metadata| self.store.announce(&metadata, by, now, random))
         };
-        taken.map_err(Failure::Malformed)
+        taken.map_err(ApiFailure::Malformed)
     }
 
     /// Ends a list that has arrived completely.
     ///
     /// # Errors
     /// The list had no metadata.
-    pub fn list_ends(&mut self, now: Instant) -> Result<Outcome, Failure> {
-        let Phase::List { version: version @ 1.., .. } = self.phase else {
-            return Err(Failure::Malformed("a list without metadata".into()));
+    pub fn list_ends(&mut self, now: Instant) -> Result<ChangeOutcome, ApiFailure> {
+        let MachinePhase::List { version: version @ 1.., .. } = self.phase else {
+            return Err(ApiFailure::Malformed("a list without metadata".into()));
         };
         self.store.list_ends(now);
         self.newest = version;
-        self.phase = Phase::Watch { version };
+        self.phase = MachinePhase::Watch { version };
         Ok(self.settle(now))
     }
 
@@ -199,33 +201,33 @@ impl Machine {
     ///
     /// # Errors
     /// The event was an ERROR, or added one slice too many. The watch is over.
-    pub fn event(&mut self, event: &Event, now: Instant, random: f64) -> Result<Outcome, Failure> {
-        let Phase::Watch { version: before } = self.phase else { return Ok(Outcome::Settled) };
+    pub fn event(&mut self, event: &WatchEvent, now: Instant, random: f64) -> Result<ChangeOutcome, ApiFailure> {
+        let MachinePhase::Watch { version: before } = self.phase else { return Ok(ChangeOutcome::Settled) };
         let version = match event {
-            Event::Changed(metadata) | Event::Deleted(metadata) => metadata.version,
-            Event::Bookmark(version) => *version,
-            Event::Error { code: 410, .. } => return Err(Failure::Gone),
-            Event::Error { code, message } => {
+            WatchEvent::Changed(metadata) | WatchEvent::Deleted(metadata) => metadata.version,
+            WatchEvent::Bookmark(version) => *version,
+            WatchEvent::Error { code: 410, .. } => return Err(ApiFailure::Gone),
+            WatchEvent::Error { code, message } => {
                 log::debug!("kubernetes discovery: ERROR event {code}: {message}");
-                return Err(Failure::of_status(*code, None));
+                return Err(ApiFailure::from_status(*code, None));
             }
         };
         if version < before {
             // The versions of a watch never decrease.
-            return Err(Failure::Gone);
+            return Err(ApiFailure::Gone);
         }
-        self.phase = Phase::Watch { version };
+        self.phase = MachinePhase::Watch { version };
         self.newest = self.newest.max(version);
         match event {
-            Event::Changed(metadata) => {
-                self.store.announce(metadata, By::Event, now, random).map_err(Failure::Malformed)?;
-                Ok(Outcome::Settled)
+            WatchEvent::Changed(metadata) => {
+                self.store.announce(metadata, By::Event, now, random).map_err(ApiFailure::Malformed)?;
+                Ok(ChangeOutcome::Settled)
             }
-            Event::Deleted(metadata) => {
+            WatchEvent::Deleted(metadata) => {
                 self.store.deleted(metadata.name, now);
                 Ok(self.settle(now))
             }
-            Event::Bookmark(_) | Event::Error { .. } => Ok(Outcome::Settled),
+            WatchEvent::Bookmark(_) | WatchEvent::Error { .. } => Ok(ChangeOutcome::Settled),
         }
     }
 
@@ -239,11 +241,17 @@ impl Machine {
     ///
     /// # Errors
     /// The slice is unreadable, is another one, or is older than asked for. It stays stale.
-    pub fn read(&mut self, name: &str, asked: u64, body: Option<&[u8]>, now: Instant) -> Result<Outcome, Failure> {
+    pub fn read(
+        &mut self,
+        name: &str,
+        asked: u64,
+        body: Option<&[u8]>,
+        now: Instant,
+    ) -> Result<ChangeOutcome, ApiFailure> {
         // The slice was deleted since, or it has a lower version because the asked one belongs to a
         // history that is over.
         let Some(newest) = self.store.awaits(name).filter(|newest| *newest >= asked) else {
-            return Ok(Outcome::Settled);
+            return Ok(ChangeOutcome::Settled);
         };
         let Some(body) = body else {
             if newest > asked {
@@ -254,17 +262,17 @@ impl Machine {
             }
             return Ok(self.settle(now));
         };
-        let slice = super::api::open(body, super::api::Kind::SLICE).and_then(Slice::read);
-        let slice = slice.map_err(Failure::Malformed)?;
+        let slice = super::api::open(body, super::api::ObjectKind::SLICE).and_then(EndpointSlice::read);
+        let slice = slice.map_err(ApiFailure::Malformed)?;
         if slice.metadata.name != name {
-            return Err(Failure::Malformed(format!("another slice than {name}")));
+            return Err(ApiFailure::Malformed(format!("another slice than {name}")));
         }
         let version = slice.metadata.version;
         if version < asked {
-            return Err(Failure::Malformed(format!("{name} of version {version}, where {asked} was asked for")));
+            return Err(ApiFailure::Malformed(format!("{name} of version {version}, where {asked} was asked for")));
         }
         self.newest = self.newest.max(version);
-        self.store.put(&slice, true).map_err(Failure::Malformed)?;
+        self.store.put(&slice, true).map_err(ApiFailure::Malformed)?;
         if version < newest {
             self.store.read_too_early(name, now);
         }
@@ -277,7 +285,7 @@ impl Machine {
     }
 
     /// Applies the passing of time: members that have been absent for long are removed.
-    pub fn settle(&mut self, now: Instant) -> Outcome {
+    pub fn settle(&mut self, now: Instant) -> ChangeOutcome {
         self.store.settle(now);
         if !self.store.is_empty() {
             self.empty_once = false;
@@ -289,20 +297,20 @@ impl Machine {
                 // After an empty result, a partial state must not be reported either.
                 self.synced = false;
                 self.phase = NEW_LIST;
-                return Outcome::LookAgain;
+                return ChangeOutcome::LookAgain;
             }
             self.empty_once = false;
             self.empty_in_force = true;
             self.synced = true;
         }
-        Outcome::Settled
+        ChangeOutcome::Settled
     }
 
     /// Returns what has changed since the last call. Nothing before everything has been read, or
     /// while an empty list is not confirmed.
-    pub fn changes(&mut self) -> Changes {
+    pub fn changes(&mut self) -> PendingUpdates {
         if !self.is_reportable() {
-            return Changes::default();
+            return PendingUpdates::default();
         }
         let members = self.store.members();
         if self.selection.is_none() || self.selected_at != members.version() {
@@ -318,11 +326,11 @@ impl Machine {
         let hash = self.hash(&endpoints);
         let roster = self.new_roster();
         if self.reported == Some((facts, hash)) {
-            return Changes { roster, ..Changes::default() };
+            return PendingUpdates { roster, ..PendingUpdates::default() };
         }
         let mesh = self.reported.is_none_or(|(before, _)| before != facts).then_some(facts);
         self.reported = Some((facts, hash));
-        Changes { mesh, roster, list: Some(self.list(&endpoints)) }
+        PendingUpdates { mesh, roster, list: Some(self.list(&endpoints)) }
     }
 
     /// Returns the roster if it has changed.
@@ -333,7 +341,7 @@ impl Machine {
             return None;
         }
         let Ourselves { node, addresses, .. } = &self.ourselves;
-        let ranks = Ranks::of(self.store.staying(), RankedBy::Name, (node, addresses));
+        let ranks = Ranks::new(self.store.staying(), RankedBy::Name, (node, addresses));
         let beyond = is_partial.then(|| self.store.staying());
         let roster = self.roster.next(ranks, beyond)?;
         self.roster = Arc::clone(&roster);
@@ -341,7 +349,7 @@ impl Machine {
     }
 
     /// Returns a hash of the contents of the list.
-    fn hash(&self, endpoints: &[Listed]) -> u64 {
+    fn hash(&self, endpoints: &[ListedEndpoint]) -> u64 {
         let members = self.store.members();
         let mut hasher = DefaultHasher::new();
         for e in endpoints {
@@ -351,9 +359,9 @@ impl Machine {
         hasher.finish()
     }
 
-    fn list(&self, endpoints: &[Listed]) -> PeerList {
+    fn list(&self, endpoints: &[ListedEndpoint]) -> PeerList {
         let members = self.store.members();
-        let spec = |e: &Listed| PeerSpec {
+        let spec = |e: &ListedEndpoint| PeerSpec {
             node: members.name(e.member).to_owned(),
             address: e.address,
             zone: members.zone(e.member).map(str::to_owned),
@@ -421,7 +429,7 @@ impl Machine {
 
     /// Records a failure. Returns the wait before the next request. Both random numbers must be in
     /// [0, 1).
-    pub fn failed(&mut self, failure: &Failure, [first, second]: [f64; 2]) -> Duration {
+    pub fn failed(&mut self, failure: &ApiFailure, [first, second]: [f64; 2]) -> Duration {
         if failure.needs_new_list() {
             self.phase = NEW_LIST;
         }

@@ -36,5 +36,5 @@ mod encode;
 
 pub use account::DIRECTORY;
 pub use config::{ConfigError, KubernetesConfig, Timing};
-pub use connect::Server;
+pub use connect::ApiServer;
 pub use watcher::run;

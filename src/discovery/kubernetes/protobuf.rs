@@ -20,7 +20,7 @@ impl From<Broken> for String {
 
 /// The content that a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'a> {
+pub enum FieldValue<'a> {
     /// A number or a boolean.
     Number(u64),
     /// A string, bytes or a message.
@@ -29,7 +29,7 @@ pub enum Value<'a> {
     Fixed,
 }
 
-impl<'a> Value<'a> {
+impl<'a> FieldValue<'a> {
     /// Returns the bytes of the field.
     ///
     /// # Errors
@@ -63,24 +63,24 @@ impl<'a> Value<'a> {
 
 /// Iterates over the fields of a message, in order.
 #[derive(Clone, Debug)]
-pub struct Fields<'a>(&'a [u8]);
+pub struct MessageFields<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> MessageFields<'a> {
     /// Makes the iterator over this message.
-    pub const fn of(message: &'a [u8]) -> Self {
+    pub const fn new(message: &'a [u8]) -> Self {
         Self(message)
     }
 
-    fn read(&mut self) -> Option<(u64, Value<'a>)> {
+    fn read(&mut self) -> Option<(u64, FieldValue<'a>)> {
         let tag = self.varint()?;
         let value = match tag & 7 {
-            0 => Value::Number(self.varint()?),
-            1 => self.take(8).map(|_| Value::Fixed)?,
+            0 => FieldValue::Number(self.varint()?),
+            1 => self.take(8).map(|_| FieldValue::Fixed)?,
             2 => {
                 let length = usize::try_from(self.varint()?).ok()?;
-                Value::Bytes(self.take(length)?)
+                FieldValue::Bytes(self.take(length)?)
             }
-            5 => self.take(4).map(|_| Value::Fixed)?,
+            5 => self.take(4).map(|_| FieldValue::Fixed)?,
             // Groups do not exist in proto3.
             _ => return None,
         };
@@ -100,9 +100,9 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
+impl<'a> Iterator for MessageFields<'a> {
     /// A field's number and value. After an error the iterator ends.
-    type Item = Result<(u64, Value<'a>), Broken>;
+    type Item = Result<(u64, FieldValue<'a>), Broken>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.0.is_empty() {
@@ -139,13 +139,13 @@ mod tests {
     #[test]
     fn fields_of_every_width_are_distinguished() {
         let message = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4, 0x21, 1, 2, 3, 4, 5, 6, 7, 8, 0x2a, 0];
-        let fields: Result<Vec<_>, _> = Fields::of(&message).collect();
+        let fields: Result<Vec<_>, _> = MessageFields::new(&message).collect();
         let expected = [
-            (1, Value::Number(150)),
-            (2, Value::Bytes(b"hi")),
-            (3, Value::Fixed),
-            (4, Value::Fixed),
-            (5, Value::Bytes(b"")),
+            (1, FieldValue::Number(150)),
+            (2, FieldValue::Bytes(b"hi")),
+            (3, FieldValue::Fixed),
+            (4, FieldValue::Fixed),
+            (5, FieldValue::Bytes(b"")),
         ];
         assert_eq!(fields.unwrap(), expected);
     }
@@ -154,7 +154,7 @@ mod tests {
     fn a_cut_message_is_an_error_at_every_byte_but_between_fields() {
         let message = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 2, 3, 4];
         for length in 0..=message.len() {
-            let whole = Fields::of(&message[..length]).all(|field| field.is_ok());
+            let whole = MessageFields::new(&message[..length]).all(|field| field.is_ok());
             assert_eq!(whole, [0, 3, 7, 12].contains(&length), "{length}");
         }
     }
@@ -164,7 +164,7 @@ mod tests {
         for message in
             [&[0x0b][..], &[0x0f], &[0xff; 20], &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]]
         {
-            let fields: Vec<_> = Fields::of(message).collect();
+            let fields: Vec<_> = MessageFields::new(message).collect();
             assert_eq!(fields, [Err(Broken)], "{message:?}");
         }
     }
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_value_of_another_kind_is_refused() {
-        assert_eq!((Value::Number(1).text(), Value::Bytes(b"a").number()), (Err(Broken), Err(Broken)));
-        assert_eq!((Value::Bytes(&[0xff]).text(), Value::Fixed.bytes()), (Err(Broken), Err(Broken)));
+        assert_eq!((FieldValue::Number(1).text(), FieldValue::Bytes(b"a").number()), (Err(Broken), Err(Broken)));
+        assert_eq!((FieldValue::Bytes(&[0xff]).text(), FieldValue::Fixed.bytes()), (Err(Broken), Err(Broken)));
     }
 }

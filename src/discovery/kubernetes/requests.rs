@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use super::account::Account;
 use super::api;
 use super::config::KubernetesConfig;
-use super::connect::{self, Use};
-use super::failure::Failure;
+use super::connect::{self, ConnectionUse};
+use super::failure::ApiFailure;
 use super::traffic::Verb;
-use crate::http::client::Link;
+use crate::http::client::HttpConnection;
 use crate::limits;
 
 /// Bytes of an error body that are read so that its connection can be reused.
@@ -27,13 +27,13 @@ const METADATA_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjec
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// A request: verb, path with query, and the wanted form of the answer.
-pub struct Ask {
+pub struct ApiRequest {
     verb: Verb,
     path: String,
     accept: &'static str,
 }
 
-impl Ask {
+impl ApiRequest {
     /// Makes a request for all slices of our Service, or for their metadata. The answer comes from
     /// the watch cache, or from etcd if `consistent`.
     pub fn list(config: &KubernetesConfig, whole: bool, consistent: bool) -> Self {
@@ -70,16 +70,16 @@ fn selected(config: &KubernetesConfig) -> String {
 }
 
 /// At most one open connection.
-pub struct Connection {
+pub struct ApiConnection {
     config: Arc<KubernetesConfig>,
     account: Account,
-    purpose: Use,
-    link: Option<Link>,
+    purpose: ConnectionUse,
+    link: Option<HttpConnection>,
 }
 
-impl Connection {
+impl ApiConnection {
     /// Makes a connection that is opened by the first request.
-    pub fn new(config: Arc<KubernetesConfig>, purpose: Use) -> Self {
+    pub fn new(config: Arc<KubernetesConfig>, purpose: ConnectionUse) -> Self {
         Self { account: Account::new(config.account.clone()), config, purpose, link: None }
     }
 
@@ -87,8 +87,8 @@ impl Connection {
     ///
     /// # Errors
     /// There is no open connection.
-    pub fn link(&mut self) -> Result<&mut Link, Failure> {
-        self.link.as_mut().ok_or_else(|| Failure::Wire("no connection".into()))
+    pub fn link(&mut self) -> Result<&mut HttpConnection, ApiFailure> {
+        self.link.as_mut().ok_or_else(|| ApiFailure::Wire("no connection".into()))
     }
 
     /// Returns whether there is an open connection.
@@ -105,8 +105,8 @@ impl Connection {
     /// present one is unusable.
     ///
     /// # Errors
-    /// [`Failure`]
-    pub async fn get(&mut self, ask: &Ask) -> Result<Incoming, Failure> {
+    /// [`ApiFailure`]
+    pub async fn get(&mut self, ask: &ApiRequest) -> Result<Incoming, ApiFailure> {
         let response = self.send(ask).await?;
         if response.status() == StatusCode::OK { Ok(response.into_body()) } else { Err(self.refused(response).await.0) }
     }
@@ -114,9 +114,9 @@ impl Connection {
     /// Reads a slice. None if the API server says that no slice of that name exists.
     ///
     /// # Errors
-    /// [`Failure`]
-    pub async fn read(&mut self, name: &str, version: u64) -> Result<Option<Vec<u8>>, Failure> {
-        let ask = Ask::slice(&self.config, name, version);
+    /// [`ApiFailure`]
+    pub async fn read(&mut self, name: &str, version: u64) -> Result<Option<Vec<u8>>, ApiFailure> {
+        let ask = ApiRequest::slice(&self.config, name, version);
         let response = self.send(&ask).await?;
         if response.status() != StatusCode::OK {
             let (failure, body) = self.refused(response).await;
@@ -124,15 +124,15 @@ impl Connection {
         }
         let time = self.config.timing.request;
         let collecting = self.link()?.collect(response.into_body(), limits::API_BODY_BYTES_MAX);
-        let body = timeout(time, collecting).await.map_err(|_| Failure::Time("a slice"))??;
+        let body = timeout(time, collecting).await.map_err(|_| ApiFailure::Time("a slice"))??;
         Ok(Some(body))
     }
 
     /// Returns the meaning of an answer other than 200, and its body. The body is read so that the
     /// connection can be reused.
-    async fn refused(&mut self, response: Response<Incoming>) -> (Failure, Vec<u8>) {
+    async fn refused(&mut self, response: Response<Incoming>) -> (ApiFailure, Vec<u8>) {
         let retry_after = response.headers().get(header::RETRY_AFTER).and_then(|v| v.to_str().ok());
-        let failure = Failure::of_status(response.status().as_u16(), retry_after);
+        let failure = ApiFailure::from_status(response.status().as_u16(), retry_after);
         let Some(link) = &mut self.link else { return (failure, Vec::new()) };
         let collecting = link.collect(response.into_body(), ERROR_BYTES_MAX);
         if let Ok(Ok(body)) = timeout(self.config.timing.connect, collecting).await {
@@ -143,7 +143,7 @@ impl Connection {
     }
 
     /// Sends one request and returns the head of its answer. Retries once if the token was rotated.
-    async fn send(&mut self, ask: &Ask) -> Result<Response<Incoming>, Failure> {
+    async fn send(&mut self, ask: &ApiRequest) -> Result<Response<Incoming>, ApiFailure> {
         let (response, token) = self.exchange(ask).await?;
         if response.status() != StatusCode::UNAUTHORIZED || self.account.token().is_ok_and(|now| now == token) {
             return Ok(response);
@@ -154,7 +154,7 @@ impl Connection {
     }
 
     /// Sends one request. Returns the head of its answer and the token that it carried.
-    async fn exchange(&mut self, ask: &Ask) -> Result<(Response<Incoming>, String), Failure> {
+    async fn exchange(&mut self, ask: &ApiRequest) -> Result<(Response<Incoming>, String), ApiFailure> {
         let timing = self.config.timing;
         let link = match self.link.take() {
             Some(mut link) => link.is_usable().await.then_some(link),
@@ -171,18 +171,19 @@ impl Connection {
             .header(header::ACCEPT, ask.accept)
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
             .body(Empty::<Bytes>::new())
-            .map_err(|e| Failure::Wire(e.to_string()))?;
+            .map_err(|e| ApiFailure::Wire(e.to_string()))?;
         ask.verb.count();
-        let response = timeout(timing.request, link.send(request)).await.map_err(|_| Failure::Time("a request"))??;
+        let response =
+            timeout(timing.request, link.send(request)).await.map_err(|_| ApiFailure::Time("a request"))??;
         self.link = Some(link);
         Ok((response, token))
     }
 
     /// Takes `&mut` only because a shared borrow across an await would require the connection to be
     /// `Sync`.
-    async fn connect(&mut self) -> Result<Link, Failure> {
+    async fn connect(&mut self) -> Result<HttpConnection, ApiFailure> {
         let connecting = connect::connect(&self.config.server, &self.account, self.purpose);
-        timeout(self.config.timing.connect, connecting).await.map_err(|_| Failure::Time("a connection"))?
+        timeout(self.config.timing.connect, connecting).await.map_err(|_| ApiFailure::Time("a connection"))?
     }
 }
 

@@ -29,7 +29,7 @@ use crate::limits;
 
 /// An endpoint, as a slice lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedEndpoint {
     /// A higher number is newer.
     pub number: u32,
     /// The node that the endpoint is on.
@@ -45,7 +45,7 @@ pub struct Listed {
 }
 
 /// The stored state of one EndpointSlice.
-struct Slice {
+struct StoredSlice {
     /// The version of the stored content; 0 if it was never read.
     version: u64,
     /// The newest version that was announced in the present history.
@@ -63,7 +63,7 @@ struct Slice {
     endpoints: Endpoints,
 }
 
-impl Slice {
+impl StoredSlice {
     fn new(announced: u64, stale: Option<Stale>) -> Self {
         let endpoints = Endpoints::none();
         let (version, created, port, gone) = (0, 0, None, None);
@@ -94,7 +94,7 @@ pub enum By {
 /// The slices of one Service.
 pub struct Store {
     members: Members,
-    slices: BTreeMap<Box<str>, Slice>,
+    slices: BTreeMap<Box<str>, StoredSlice>,
     next_number: u32,
     /// Number of changes of endpoints.
     revision: u64,
@@ -117,10 +117,10 @@ impl Store {
     }
 
     /// Returns every endpoint that is not terminating.
-    pub fn staying(&self) -> impl Iterator<Item = ranks::Listed<'_>> + Clone {
+    pub fn staying(&self) -> impl Iterator<Item = ranks::ListedMember<'_>> + Clone {
         self.slices.values().flat_map(|slice| {
             let staying = slice.endpoints.iter().filter(|(.., readiness)| *readiness != Readiness::Terminating);
-            staying.map(|(_, member, address, _)| ranks::Listed {
+            staying.map(|(_, member, address, _)| ranks::ListedMember {
                 node: self.members.name(member),
                 address,
                 http_port: slice.port,
@@ -151,7 +151,7 @@ impl Store {
     pub fn announce(&mut self, metadata: &api::Metadata, by: By, now: Instant, random: f64) -> Result<(), String> {
         let stale = || Some(Stale::new(now, random));
         let Some(slice) = self.slices.get_mut(metadata.name) else {
-            return self.add(metadata.name, Slice::new(metadata.version, stale())).map(drop);
+            return self.add(metadata.name, StoredSlice::new(metadata.version, stale())).map(drop);
         };
         slice.in_list = true;
         slice.gone = None;
@@ -187,12 +187,12 @@ impl Store {
     ///
     /// # Errors
     /// There are too many slices.
-    pub fn put(&mut self, given: &api::Slice, numbered: bool) -> Result<(), String> {
+    pub fn put(&mut self, given: &api::EndpointSlice, numbered: bool) -> Result<(), String> {
         let metadata = given.metadata;
         if !self.slices.contains_key(metadata.name) {
-            self.add(metadata.name, Slice::new(metadata.version, None))?;
+            self.add(metadata.name, StoredSlice::new(metadata.version, None))?;
         }
-        let (fresh, refused) = Endpoints::of(given, &mut self.members);
+        let (fresh, refused) = Endpoints::read(given, &mut self.members);
         let Some(slice) = self.slices.get_mut(metadata.name) else { return Ok(()) };
         let before = std::mem::replace(&mut slice.endpoints, fresh);
         self.revision += 1;
@@ -218,7 +218,7 @@ impl Store {
         Ok(())
     }
 
-    fn add(&mut self, name: &str, slice: Slice) -> Result<(), String> {
+    fn add(&mut self, name: &str, slice: StoredSlice) -> Result<(), String> {
         if self.slices.len() == limits::SLICES_MAX {
             return Err(format!("more than {} EndpointSlices", limits::SLICES_MAX));
         }
@@ -253,7 +253,7 @@ impl Store {
 
     /// Numbers the new endpoints.
     fn number(&mut self) {
-        let mut order: Vec<&mut Slice> = self.slices.values_mut().collect();
+        let mut order: Vec<&mut StoredSlice> = self.slices.values_mut().collect();
         order.sort_by_key(|slice| slice.created);
         for slice in order {
             slice.endpoints.number(&mut self.next_number);
@@ -320,7 +320,7 @@ impl Store {
     /// Records a doubt about an address. Its slices are read at once. Deleted slices lose that
     /// address, but keep their other endpoints, which are not doubted.
     pub fn doubt(&mut self, address: IpAddr, now: Instant) {
-        let gone = |slice: &&mut Slice| slice.gone.is_some() && slice.endpoints.has(address);
+        let gone = |slice: &&mut StoredSlice| slice.gone.is_some() && slice.endpoints.has(address);
         let mut removed = false;
         for slice in self.slices.values_mut().filter(gone) {
             slice.endpoints.remove(address);
@@ -341,10 +341,10 @@ impl Store {
     }
 
     /// Returns every endpoint as its slice lists it.
-    fn each(&self) -> impl Iterator<Item = Listed> {
+    fn each(&self) -> impl Iterator<Item = ListedEndpoint> {
         self.slices.values().flat_map(|slice| {
             let port = slice.port;
-            slice.endpoints.iter().map(move |(number, member, address, readiness)| Listed {
+            slice.endpoints.iter().map(move |(number, member, address, readiness)| ListedEndpoint {
                 number,
                 member,
                 address,
@@ -357,8 +357,8 @@ impl Store {
 
     /// Returns the endpoints of those members, each once, the newest last. An address that several
     /// members have is held as [`crate::discovery::holder`] says.
-    pub fn endpoints(&self, wanted: impl Fn(MemberId) -> bool) -> Vec<Listed> {
-        let mut all: Vec<Listed> = self.each().filter(|e| wanted(e.member)).collect();
+    pub fn endpoints(&self, wanted: impl Fn(MemberId) -> bool) -> Vec<ListedEndpoint> {
+        let mut all: Vec<ListedEndpoint> = self.each().filter(|e| wanted(e.member)).collect();
         // Another member may hold the address of one that is wanted.
         let mut addresses: Vec<IpAddr> = all.iter().map(|e| e.address).collect();
         addresses.sort_unstable();
@@ -374,7 +374,7 @@ impl Store {
             same
         });
         let claim = |index: usize| {
-            let Listed { number, member: node, address, readiness, is_displaced, .. } = all[index];
+            let ListedEndpoint { number, member: node, address, readiness, is_displaced, .. } = all[index];
             Claim { node, address, is_displaced, readiness, number }
         };
         for index in displaced(all.len(), claim) {

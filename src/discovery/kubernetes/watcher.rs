@@ -15,15 +15,15 @@ use hyper::body::Incoming;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::api::{Event, Kind};
+use super::api::{ObjectKind, WatchEvent};
 use super::backoff::Backoff;
 use super::config::KubernetesConfig;
-use super::connect::Use;
-use super::failure::Failure;
-use super::inbox::{Events, Items, Piece};
-use super::machine::{self, Machine, Outcome};
+use super::connect::ConnectionUse;
+use super::failure::ApiFailure;
+use super::inbox::{ListItems, ListPiece, WatchEvents};
+use super::machine::{self, ChangeOutcome, Machine};
 use super::plan;
-use super::requests::{Ask, Connection};
+use super::requests::{ApiConnection, ApiRequest};
 use crate::discovery::random;
 use crate::discovery::report::Reporter;
 use crate::discovery::timer::until;
@@ -37,11 +37,11 @@ const TICK: Duration = Duration::from_secs(10);
 pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Questions, updates: Updates) {
     let config = Arc::new(config);
     let timing = config.timing;
-    let watcher = Watcher {
+    let watcher = SliceWatch {
         machine: Machine::new(ourselves, timing),
         in_touch: false,
-        reader: Reader {
-            connection: Some(Connection::new(Arc::clone(&config), Use::Read)),
+        reader: SliceReader {
+            connection: Some(ApiConnection::new(Arc::clone(&config), ConnectionUse::Read)),
             reading: None,
             backoff: Backoff::new(timing.backoff_min, timing.backoff_max),
             not_before: Instant::now(),
@@ -55,25 +55,25 @@ pub async fn run(config: KubernetesConfig, ourselves: Ourselves, questions: Ques
     };
     tokio::select! {
         () = updates.closed() => {}
-        () = watcher.run(Connection::new(config, Use::Watch), questions) => {}
+        () = watcher.run(ApiConnection::new(config, ConnectionUse::Watch), questions) => {}
     }
 }
 
 /// A finished reading: the slice, the result, and the connection.
-struct Read {
+struct SliceRead {
     name: String,
     /// The minimum version that was asked for.
     version: u64,
-    body: Result<Option<Vec<u8>>, Failure>,
-    connection: Connection,
+    body: Result<Option<Vec<u8>>, ApiFailure>,
+    connection: ApiConnection,
 }
 
 /// Reads slices, one after the other.
-struct Reader {
+struct SliceReader {
     /// None while a reading is in progress, which owns it.
-    connection: Option<Connection>,
+    connection: Option<ApiConnection>,
     /// The reading in progress. It outlives the watch that began it.
-    reading: Option<Pin<Box<dyn Future<Output = Read> + Send>>>,
+    reading: Option<Pin<Box<dyn Future<Output = SliceRead> + Send>>>,
     backoff: Backoff,
     /// No reading starts before this, after a failure.
     not_before: Instant,
@@ -81,9 +81,9 @@ struct Reader {
     used: Instant,
 }
 
-impl Reader {
+impl SliceReader {
     /// Waits for the end of the reading in progress. Never returns if there is none.
-    async fn done(&mut self) -> Read {
+    async fn done(&mut self) -> SliceRead {
         match &mut self.reading {
             Some(reading) => {
                 let read = reading.await;
@@ -98,7 +98,7 @@ impl Reader {
         if let Some(mut connection) = self.connection.take() {
             self.reading = Some(Box::pin(async move {
                 let body = connection.read(&name, version).await;
-                Read { name, version, body, connection }
+                SliceRead { name, version, body, connection }
             }));
         }
     }
@@ -109,13 +109,13 @@ impl Reader {
     }
 }
 
-struct Watcher {
+struct SliceWatch {
     config: Arc<KubernetesConfig>,
     machine: Machine,
     /// A list or a watch has just arrived or ended well. The reported state is as new as possible,
     /// and slices may be read.
     in_touch: bool,
-    reader: Reader,
+    reader: SliceReader,
     reporter: Reporter,
     /// Reports failures of readings. A watch that continues does not mean that readings work.
     read_reporter: Reporter,
@@ -124,20 +124,20 @@ struct Watcher {
     updates: Updates,
 }
 
-impl Watcher {
+impl SliceWatch {
     /// Runs for ever. [`run`] drops it when the channel closes. Lists and the watch use `main`.
-    async fn run(mut self, mut main: Connection, mut questions: Questions) {
+    async fn run(mut self, mut main: ApiConnection, mut questions: Questions) {
         let updates = self.updates.clone();
         loop {
             let done = match self.machine.ask() {
-                machine::Ask::List { whole, consistent } => {
+                machine::NextRequest::List { whole, consistent } => {
                     meanwhile(&mut questions, &updates, self.list(&mut main, whole, consistent)).await
                 }
-                machine::Ask::Watch { version } => self.watch(&mut main, version, &mut questions).await,
+                machine::NextRequest::Watch { version } => self.watch(&mut main, version, &mut questions).await,
             };
             let wait = match done {
-                Ok(Outcome::LookAgain) => plan::second_look(random::unit(), &self.config.timing),
-                Ok(Outcome::Settled) => {
+                Ok(ChangeOutcome::LookAgain) => plan::second_look(random::unit(), &self.config.timing),
+                Ok(ChangeOutcome::Settled) => {
                     self.in_touch = true;
                     continue;
                 }
@@ -146,7 +146,7 @@ impl Watcher {
                     match failure {
                         // Both are part of the protocol: the server keeps its history for minutes,
                         // and a quiet cluster sends nothing.
-                        Failure::Gone | Failure::Silent => log::debug!("kubernetes discovery: {failure}"),
+                        ApiFailure::Gone | ApiFailure::Silent => log::debug!("kubernetes discovery: {failure}"),
                         _ => _ = self.reporter.failed(failure.kind(), &failure),
                     }
                     self.machine.failed(&failure, [random::unit(), random::unit()])
@@ -159,10 +159,18 @@ impl Watcher {
     }
 
     /// Asks for a list and processes it as it arrives.
-    async fn list(&mut self, main: &mut Connection, whole: bool, consistent: bool) -> Result<Outcome, Failure> {
+    async fn list(
+        &mut self,
+        main: &mut ApiConnection,
+        whole: bool,
+        consistent: bool,
+    ) -> Result<ChangeOutcome, ApiFailure> {
         let timing = self.config.timing;
-        let mut body = main.get(&Ask::list(&self.config, whole, consistent)).await?;
-        let mut items = Items::new(if whole { Kind::SLICES } else { Kind::METADATA_LIST }, limits::API_BODY_BYTES_MAX);
+        let mut body = main.get(&ApiRequest::list(&self.config, whole, consistent)).await?;
+        let mut items = ListItems::new(
+            if whole { ObjectKind::SLICES } else { ObjectKind::METADATA_LIST },
+            limits::API_BODY_BYTES_MAX,
+        );
         self.machine.list_begins();
         // The limit is as long as a watch may last. Without it, a server could send a byte now and
         // then for ever.
@@ -171,18 +179,18 @@ impl Watcher {
         loop {
             let next = main.link()?.frame(&mut body);
             let frame = timeout(timing.request, tokio::time::timeout_at(end, next)).await;
-            let frame = frame.ok().and_then(Result::ok).ok_or(Failure::Time("a list"))?;
+            let frame = frame.ok().and_then(Result::ok).ok_or(ApiFailure::Time("a list"))?;
             let Some(frame) = frame.transpose()? else { break };
             let Ok(data) = frame.into_data() else { continue };
             bytes = bytes.saturating_add(data.len());
             if bytes > limits::API_LIST_BYTES_MAX {
-                return Err(Failure::TooLarge(limits::API_LIST_BYTES_MAX));
+                return Err(ApiFailure::TooLarge(limits::API_LIST_BYTES_MAX));
             }
             items.push(&data);
             while let Some(piece) = items.next_piece()? {
                 match piece {
-                    Piece::Metadata(metadata) => self.machine.list_metadata(metadata)?,
-                    Piece::Item(item) => self.machine.list_item(item, whole, Instant::now(), random::unit())?,
+                    ListPiece::Metadata(metadata) => self.machine.list_metadata(metadata)?,
+                    ListPiece::Item(item) => self.machine.list_item(item, whole, Instant::now(), random::unit())?,
                 }
             }
         }
@@ -190,7 +198,7 @@ impl Watcher {
         drop(items);
         let outcome = self.machine.list_ends(Instant::now())?;
         self.reporter.recovered();
-        if outcome == Outcome::Settled {
+        if outcome == ChangeOutcome::Settled {
             self.report().await;
         } else {
             // The next list is seconds away, and may come from another server.
@@ -202,15 +210,15 @@ impl Watcher {
     /// Watches until the server or the connection ends the watch, or a new list is needed.
     async fn watch(
         &mut self,
-        main: &mut Connection,
+        main: &mut ApiConnection,
         version: u64,
         questions: &mut Questions,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<ChangeOutcome, ApiFailure> {
         let timing = self.config.timing;
         let lasting = Duration::from_secs(random::spread(timing.watch, 0.2, random::unit()).as_secs().max(1));
         let started = Instant::now();
-        let ask = Ask::watch(&self.config, version, lasting.as_secs());
-        let Some(mut body) = self.open(main, &ask, questions).await? else { return Ok(Outcome::LookAgain) };
+        let ask = ApiRequest::watch(&self.config, version, lasting.as_secs());
+        let Some(mut body) = self.open(main, &ask, questions).await? else { return Ok(ChangeOutcome::LookAgain) };
         let opened = Instant::now();
         self.in_touch = true;
         self.confirm().await;
@@ -219,8 +227,8 @@ impl Watcher {
         self.machine.watched(opened.elapsed());
         match done {
             // The rest of the watch is not read, so this connection cannot be reused.
-            Ok(Outcome::LookAgain) => main.close(),
-            Ok(Outcome::Settled) if plan::is_early(started.elapsed(), lasting) => return Err(Failure::Ended),
+            Ok(ChangeOutcome::LookAgain) => main.close(),
+            Ok(ChangeOutcome::Settled) if plan::is_early(started.elapsed(), lasting) => return Err(ApiFailure::Ended),
             _ => {}
         }
         done
@@ -232,10 +240,10 @@ impl Watcher {
     /// that a new list must be requested.
     async fn open(
         &mut self,
-        main: &mut Connection,
-        ask: &Ask,
+        main: &mut ApiConnection,
+        ask: &ApiRequest,
         questions: &mut Questions,
-    ) -> Result<Option<Incoming>, Failure> {
+    ) -> Result<Option<Incoming>, ApiFailure> {
         let mut head = pin!(main.get(ask));
         let in_touch_until = Instant::now() + self.config.timing.doubt;
         loop {
@@ -244,7 +252,7 @@ impl Watcher {
                 biased;
                 body = &mut head => return body.map(Some),
                 read = self.reader.done() => {
-                    if self.read(read).await == Outcome::LookAgain {
+                    if self.read(read).await == ChangeOutcome::LookAgain {
                         return Ok(None);
                     }
                 }
@@ -269,13 +277,13 @@ impl Watcher {
 
     async fn follow(
         &mut self,
-        main: &mut Connection,
+        main: &mut ApiConnection,
         body: &mut Incoming,
         end: Instant,
         questions: &mut Questions,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<ChangeOutcome, ApiFailure> {
         let timing = self.config.timing;
-        let mut events = Events::new(limits::API_BODY_BYTES_MAX);
+        let mut events = WatchEvents::new(limits::API_BODY_BYTES_MAX);
         let mut silent_at = Instant::now() + timing.watch_silence;
         let mut tick = Instant::now() + TICK;
         loop {
@@ -285,14 +293,14 @@ impl Watcher {
                 // The watch comes first: a question may be about what has arrived of it.
                 biased;
                 frame = main.link()?.frame(body) => {
-                    let Some(frame) = frame.transpose()? else { return Ok(Outcome::Settled) };
+                    let Some(frame) = frame.transpose()? else { return Ok(ChangeOutcome::Settled) };
                     let Ok(data) = frame.into_data() else { continue };
                     silent_at = Instant::now() + timing.watch_silence;
                     events.push(&data);
                     self.events(&mut events).await?
                 }
-                () = sleep_until(end) => return Err(Failure::Time("a watch")),
-                () = sleep_until(silent_at) => return Err(Failure::Silent),
+                () = sleep_until(end) => return Err(ApiFailure::Time("a watch")),
+                () = sleep_until(silent_at) => return Err(ApiFailure::Silent),
                 read = self.reader.done() => self.read(read).await,
                 () = until(due) => {
                     self.begin_reading();
@@ -303,7 +311,7 @@ impl Watcher {
                     continue;
                 }
                 () = until(idle) => {
-                    self.reader.connection.iter_mut().for_each(Connection::close);
+                    self.reader.connection.iter_mut().for_each(ApiConnection::close);
                     continue;
                 }
                 () = sleep_until(tick), if self.machine.has_absent() => {
@@ -313,22 +321,22 @@ impl Watcher {
                     outcome
                 }
             };
-            if outcome == Outcome::LookAgain {
+            if outcome == ChangeOutcome::LookAgain {
                 return Ok(outcome);
             }
         }
     }
 
     /// Processes the arrived events of the watch.
-    async fn events(&mut self, events: &mut Events) -> Result<Outcome, Failure> {
+    async fn events(&mut self, events: &mut WatchEvents) -> Result<ChangeOutcome, ApiFailure> {
         let mut bookmark = false;
         let mut any = false;
         while let Some(frame) = events.next_event()? {
-            let event = Event::read(frame).map_err(Failure::Malformed)?;
-            if self.machine.event(&event, Instant::now(), random::unit())? == Outcome::LookAgain {
-                return Ok(Outcome::LookAgain);
+            let event = WatchEvent::read(frame).map_err(ApiFailure::Malformed)?;
+            if self.machine.event(&event, Instant::now(), random::unit())? == ChangeOutcome::LookAgain {
+                return Ok(ChangeOutcome::LookAgain);
             }
-            bookmark |= matches!(event, Event::Bookmark(_));
+            bookmark |= matches!(event, WatchEvent::Bookmark(_));
             any = true;
             self.reporter.recovered();
         }
@@ -338,12 +346,12 @@ impl Watcher {
         {
             self.confirm().await;
         }
-        Ok(Outcome::Settled)
+        Ok(ChangeOutcome::Settled)
     }
 
     /// Takes the result of a reading.
-    async fn read(&mut self, read: Read) -> Outcome {
-        let Read { name, version, body, connection } = read;
+    async fn read(&mut self, read: SliceRead) -> ChangeOutcome {
+        let SliceRead { name, version, body, connection } = read;
         let now = Instant::now();
         self.reader.used = now;
         let connection = self.reader.connection.insert(connection);
@@ -365,7 +373,7 @@ impl Watcher {
                 self.read_reporter.failed(failure.kind(), &format_args!("EndpointSlice {name}: {failure}"));
                 self.machine.reading_failed(&name, now);
                 self.reader.not_before = now + self.reader.backoff.next(random::unit()) + failure.retry_after();
-                Outcome::Settled
+                ChangeOutcome::Settled
             }
         }
     }

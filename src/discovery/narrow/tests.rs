@@ -237,7 +237,9 @@ async fn narrowing_ends_with_its_source_or_its_receiver() {
 fn a_pod_that_terminates_has_no_rank_and_neither_have_the_addresses_of_nodes() {
     let ranks = |peers: Vec<PeerSpec>| {
         let updates: Vec<_> = narrow(0).update(Update::List(PeerList { peers }), Instant::now()).collect();
-        let roster = updates.into_iter().find_map(|it| if let Update::Roster(it) = it { Some(it) } else { None });
+        let roster = updates
+            .into_iter()
+            .find_map(|update| if let Update::Roster(roster) = update { Some(roster) } else { None });
         roster.map(|roster| roster.ranks().clone())
     };
     let others = |number| PeerSpec { network: Network::Node, ..spec(number) };

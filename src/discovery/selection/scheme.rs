@@ -36,7 +36,7 @@ const SCARCE: (usize, usize) = (50, 75);
 const SUBSTITUTES_MAX: usize = 8;
 
 #[derive(Clone, Copy)]
-struct Node {
+struct SchemeNode {
     id: MemberId,
     zone: ZoneNumber,
     /// Watches nodes of the largest zone first.
@@ -47,7 +47,7 @@ struct Node {
     watchers: u16,
 }
 
-const BLANK: Node = Node { id: NOT_A_MEMBER, zone: 0, reserves: false, targets: 0, watchers: 0 };
+const BLANK: SchemeNode = SchemeNode { id: NOT_A_MEMBER, zone: 0, reserves: false, targets: 0, watchers: 0 };
 
 /// Which nodes may watch a target.
 #[derive(Clone, Copy, PartialEq)]
@@ -69,7 +69,7 @@ pub struct Scheme {
     /// Watchers that each node needs: of all zones, and of other zones.
     needed: (usize, usize),
     /// In ring order. A place is an index into this list.
-    nodes: List<Node>,
+    nodes: List<SchemeNode>,
     /// `needed.0` entries for each node, of which the first `watchers` are set: the
     /// places of its watchers.
     watchers: List<u16>,
@@ -88,7 +88,7 @@ pub struct Scheme {
 impl Scheme {
     /// Computes the selections of all members, for at most `k` targets each. k is at least 1. If it
     /// is the number of other members or more, every node probes all others.
-    pub fn of(members: &Members, k: usize) -> Self {
+    pub fn new(members: &Members, k: usize) -> Self {
         Self::with(members, k, None)
     }
 
@@ -317,7 +317,7 @@ impl Scheme {
         while usize::from(self.nodes[target].watchers) < wanted {
             let (nodes, k) = (&self.nodes, self.k);
             let zone = nodes[target].zone;
-            let has_left = |own: bool, node: &Node| (node.zone == zone) == own && usize::from(node.targets) < k;
+            let has_left = |own: bool, node: &SchemeNode| (node.zone == zone) == own && usize::from(node.targets) < k;
             let left = |own| (0..nodes.len()).filter(move |place| has_left(own, &nodes[*place])).take(SUBSTITUTES_MAX);
             let exchange = left(false).chain(left(true)).find_map(|substitute| self.exchange(substitute, target));
             let Some((substitute, slot)) = exchange else { return false };
@@ -358,17 +358,17 @@ fn narrow(place: usize) -> u16 {
 }
 
 /// Returns the members in ring order, with our own node among them.
-fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<Node> {
+fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<SchemeNode> {
     let mut nodes = List::new(members.len() + 1);
     let place = own.map(|(node, _)| members.place(node));
     let zone = own.and_then(|(_, zone)| zone).filter(|zone| !zone.is_empty());
     let zone = zone.map_or(Members::UNKNOWN_ZONE, |zone| members.find_zone(zone).unwrap_or(NEW_ZONE));
-    let extra = Node { zone, ..BLANK };
+    let extra = SchemeNode { zone, ..BLANK };
     for (at, id) in members.ring().enumerate() {
         if place == Some(Err(at)) {
             let _ = nodes.push(extra);
         }
-        let _ = nodes.push(Node { id, zone: members.zone_number(id), ..BLANK });
+        let _ = nodes.push(SchemeNode { id, zone: members.zone_number(id), ..BLANK });
     }
     if place == Some(Err(members.len())) {
         let _ = nodes.push(extra);
@@ -377,7 +377,7 @@ fn nodes(members: &Members, own: Option<(&str, Option<&str>)>) -> List<Node> {
 }
 
 /// Returns the places in the order of the second ring. Equal keys keep the order of the first.
-fn second_ring<'a>(nodes: &[Node], name: impl Fn(MemberId) -> &'a str) -> List<u16> {
+fn second_ring<'a>(nodes: &[SchemeNode], name: impl Fn(MemberId) -> &'a str) -> List<u16> {
     let mut keys = List::new(nodes.len());
     for (place, node) in nodes.iter().enumerate() {
         let _ = keys.push(hash::on_second_ring(name(node.id)) & !0xffff | place as u64);

@@ -10,9 +10,9 @@ fn load(peers: &[&str]) -> Result<PeerList, PeerError> {
 }
 
 /// A directory that is removed at the end of the test.
-struct Directory(PathBuf);
+struct TempDirectory(PathBuf);
 
-impl Directory {
+impl TempDirectory {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("kube-canary-{name}-{}", std::process::id()));
         fs::create_dir_all(&path).unwrap();
@@ -29,7 +29,7 @@ impl Directory {
     }
 }
 
-impl Drop for Directory {
+impl Drop for TempDirectory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -81,7 +81,7 @@ fn a_name_may_have_one_address_per_family_and_no_more() {
 
 #[test]
 fn errors_in_a_file_with_comments_and_blank_lines_name_the_line() {
-    let directory = Directory::new("lines");
+    let directory = TempDirectory::new("lines");
     let config = StaticConfig { peers: vec!["c=10.0.0.3".into()], file: Some(directory.file()) };
     directory.write("# mesh\n\na=10.0.0.1@z1 # first\r\n  b=fd00::2\n");
     let names: Vec<String> = config.load().unwrap().peers.into_iter().map(|p| p.node).collect();
@@ -96,7 +96,7 @@ fn errors_in_a_file_with_comments_and_blank_lines_name_the_line() {
 
 #[test]
 fn an_unreadable_file_is_named() {
-    let directory = Directory::new("unreadable");
+    let directory = TempDirectory::new("unreadable");
     for path in [directory.file(), directory.0.clone()] {
         let error = StaticConfig { peers: vec![], file: Some(path.clone()) }.load().unwrap_err();
         assert!(matches!(error, PeerError::File { .. }));
@@ -115,7 +115,7 @@ async fn next_list(updates: &mut mpsc::Receiver<Update>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_changed_file_is_read_again_and_a_bad_one_keeps_the_list() {
-    let directory = Directory::new("changes");
+    let directory = TempDirectory::new("changes");
     directory.write("a=10.0.0.1\n");
     let (sender, mut updates) = mpsc::channel(1);
     let (config, each_second) = (StaticConfig { peers: vec![], file: Some(directory.file()) }, Arc::new(Notify::new()));
@@ -158,7 +158,7 @@ async fn quiet(updates: &mut mpsc::Receiver<Update>) {
 fn a_file_that_could_not_be_opened_is_read_again_without_an_edit_and_a_bad_one_is_not() {
     let unreadable = |source: io::Error| PeerError::File { path: "peers".into(), source };
     let out_of_descriptors = || unreadable(io::Error::from_raw_os_error(libc::EMFILE));
-    let version = Version::of(Path::new("/"));
+    let version = Version::read(Path::new("/"));
     let mut check = FileCheck::new();
     assert!(check.update(version, || Err(out_of_descriptors())).is_none());
     assert!(check.update(version, || Err(out_of_descriptors())).is_none());
@@ -166,7 +166,7 @@ fn a_file_that_could_not_be_opened_is_read_again_without_an_edit_and_a_bad_one_i
     let unasked = || panic!("nothing has changed");
     assert!(matches!(check.update(version, unasked), Some(Update::Confirmed)));
     for bad in [
-        PeerError::TooMany { place: Place::Flag },
+        PeerError::TooMany { place: EntryOrigin::Flag },
         unreadable(io::Error::other("not a regular file")),
         unreadable(ErrorKind::InvalidData.into()),
     ] {

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::discovery::address::of_a_host;
+use crate::discovery::address::valid_host_address;
 use crate::discovery::holder::mark_displaced;
-use crate::discovery::identity::{Answer, Question, Schedule, next_due};
+use crate::discovery::identity::{AskSchedule, IdentityAnswer, IdentityQuestion, next_due};
 use crate::discovery::update::{Network, Ourselves, PeerList, PeerSpec, Readiness};
 use crate::limits::PEER_SLOTS_MAX;
 
@@ -29,7 +29,7 @@ struct PerFamily {
 }
 
 impl PerFamily {
-    fn of(self, ipv6: bool) -> Option<IpAddr> {
+    fn address(self, ipv6: bool) -> Option<IpAddr> {
         if ipv6 { self.v6.map(IpAddr::V6) } else { self.v4.map(IpAddr::V4) }
     }
 
@@ -41,16 +41,16 @@ impl PerFamily {
     }
 
     fn has(self, address: IpAddr) -> bool {
-        self.of(address.is_ipv6()) == Some(address)
+        self.address(address.is_ipv6()) == Some(address)
     }
 
     fn iter(self) -> impl Iterator<Item = IpAddr> {
-        [false, true].into_iter().filter_map(move |ipv6| self.of(ipv6))
+        [false, true].into_iter().filter_map(move |ipv6| self.address(ipv6))
     }
 }
 
 /// A peer: 120 bytes and its name.
-struct Known {
+struct KnownPeer {
     node: Box<str>,
     /// The present or last listed address of each family that is probed.
     pods: PerFamily,
@@ -61,7 +61,7 @@ struct Known {
     readiness: Readiness,
     /// The usable addresses that it has reported.
     nodes: PerFamily,
-    schedule: Schedule,
+    schedule: AskSchedule,
     /// Ask at its address of the other family next, if it has two. The network of one
     /// family may be broken.
     other_family: bool,
@@ -69,11 +69,11 @@ struct Known {
     absent_since: Option<Instant>,
 }
 
-const _: () = assert!(size_of::<Known>() <= 120, "as its documentation says");
+const _: () = assert!(size_of::<KnownPeer>() <= 120, "as its documentation says");
 
 /// The result of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AnswerOutcome {
     /// Nothing new: the same addresses, no answer, or the peer has left.
     Unchanged,
     /// New addresses, so the list changes.
@@ -85,7 +85,7 @@ pub enum Outcome {
 }
 
 /// The peers of the last list, and the addresses of their nodes.
-pub struct Addresses {
+pub struct NodeAddresses {
     /// Our own node's name. It is never asked.
     own_node: String,
     /// The addresses of our pod and our node. No peer has them.
@@ -93,10 +93,10 @@ pub struct Addresses {
     http_port: u16,
     last: PeerList,
     /// Sorted by the node's name.
-    known: Vec<Known>,
+    known: Vec<KnownPeer>,
 }
 
-impl Addresses {
+impl NodeAddresses {
     /// Makes an empty table.
     pub fn new(ourselves: &Ourselves) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Addresses {
             if node == self.own_node || same.iter().any(|spec| spec.is_nameless()) {
                 continue;
             }
-            let listed = Known::listed(node, same, self.http_port, now);
+            let listed = KnownPeer::listed(node, same, self.http_port, now);
             match self.known[..before].binary_search_by(|known| (*known.node).cmp(node)) {
                 Ok(at) => self.known[at].renew(&listed, now),
                 Err(_) if self.known.len() < PEER_SLOTS_MAX => self.known.push(listed),
@@ -136,19 +136,19 @@ impl Addresses {
     }
 
     /// The listed peers with their indexes.
-    fn listed_peers(&self) -> impl Iterator<Item = (usize, &Known)> {
+    fn listed_peers(&self) -> impl Iterator<Item = (usize, &KnownPeer)> {
         self.known.iter().enumerate().filter(|(_, known)| known.absent_since.is_none())
     }
 
     /// Returns a question to ask now, and marks it as in progress.
-    pub fn next_to_ask(&mut self, now: Instant) -> Option<Question> {
+    pub fn next_to_ask(&mut self, now: Instant) -> Option<IdentityQuestion> {
         let at = next_due(self.listed_peers().map(|(at, known)| (at, &known.schedule)), now)?;
         let known = &mut self.known[at];
         let mut families = known.pods.iter();
         let (first, second) = (families.next()?, families.next());
         let address = second.filter(|_| known.other_family).unwrap_or(first);
         known.schedule.begin();
-        Some(Question { node: known.node.clone(), server: SocketAddr::new(address, known.port) })
+        Some(IdentityQuestion { node: known.node.clone(), server: SocketAddr::new(address, known.port) })
     }
 
     /// Returns when the next question is due.
@@ -162,8 +162,14 @@ impl Addresses {
     }
 
     /// Takes an answer, or None for a failure.
-    pub fn answered(&mut self, question: &Question, answer: Option<&Answer>, now: Instant, random: f64) -> Outcome {
-        let Some(at) = self.find(&question.node) else { return Outcome::Unchanged };
+    pub fn answered(
+        &mut self,
+        question: &IdentityQuestion,
+        answer: Option<&IdentityAnswer>,
+        now: Instant,
+        random: f64,
+    ) -> AnswerOutcome {
+        let Some(at) = self.find(&question.node) else { return AnswerOutcome::Unchanged };
         let believed = answer.filter(|answer| *answer.identity.node == *question.node);
         let pods = self.known[at].pods;
         let nodes = believed.map(|answer| self.usable(&question.node, pods, &answer.node_addresses));
@@ -176,12 +182,16 @@ impl Addresses {
             known.schedule.outdated();
         }
         let Some((nodes, shares_its_node)) = nodes else {
-            return if answer.is_some() { Outcome::OtherNode } else { Outcome::Unchanged };
+            return if answer.is_some() { AnswerOutcome::OtherNode } else { AnswerOutcome::Unchanged };
         };
         if nodes != std::mem::replace(&mut known.nodes, nodes) {
-            return Outcome::NewAddresses;
+            return AnswerOutcome::NewAddresses;
         }
-        if nodes == PerFamily::default() && !shares_its_node { Outcome::NoneUsable } else { Outcome::Unchanged }
+        if nodes == PerFamily::default() && !shares_its_node {
+            AnswerOutcome::NoneUsable
+        } else {
+            AnswerOutcome::Unchanged
+        }
     }
 
     /// Returns the first address of each family that may be probed. If the pod's own address is
@@ -193,7 +203,7 @@ impl Addresses {
         let mut shares = false;
         for ipv6 in [false, true] {
             let mut family = addresses.iter().copied().filter(|address| address.is_ipv6() == ipv6);
-            if pods.of(ipv6).is_some_and(|pod| addresses.contains(&pod)) {
+            if pods.address(ipv6).is_some_and(|pod| addresses.contains(&pod)) {
                 shares = true;
             } else if let Some(address) = family.find(|address| {
                 is_node_address(*address)
@@ -219,7 +229,7 @@ impl Addresses {
         pods.sort_unstable();
         for spec in &self.last.peers {
             let Some(known) = self.find(&spec.node).map(|at| &self.known[at]) else { continue };
-            let address = known.nodes.of(spec.address.is_ipv6());
+            let address = known.nodes.address(spec.address.is_ipv6());
             let address = address.filter(|address| pods.binary_search(address).is_err());
             if let Some(address) = address.filter(|_| known.pods.has(spec.address)) {
                 peers.push(PeerSpec {
@@ -242,11 +252,11 @@ impl Addresses {
     /// about it. None if no peer has reported that node address.
     pub fn pod_of(&self, address: IpAddr) -> Option<IpAddr> {
         let (_, known) = self.listed_peers().find(|(_, known)| known.nodes.has(address))?;
-        known.pods.of(address.is_ipv6())
+        known.pods.address(address.is_ipv6())
     }
 }
 
-impl Known {
+impl KnownPeer {
     /// Makes a peer from its entries. Those that are not terminating come last, and the newest of
     /// them at the end.
     fn listed(node: &str, entries: &[&PeerSpec], http_port: u16, now: Instant) -> Self {
@@ -260,7 +270,7 @@ impl Known {
             port: entries.iter().rev().find_map(|spec| spec.http_port).unwrap_or(http_port),
             readiness: entries.iter().map(|spec| spec.readiness).min().unwrap_or(Readiness::Ready),
             nodes: PerFamily::default(),
-            schedule: Schedule::new(now),
+            schedule: AskSchedule::new(now),
             other_family: false,
             absent_since: None,
         }
@@ -293,7 +303,7 @@ fn by_node(peers: &[PeerSpec]) -> Vec<&PeerSpec> {
 /// 169.254.169.254, so link-local addresses are refused.
 fn is_node_address(address: IpAddr) -> bool {
     let is_link_local = matches!(address, IpAddr::V4(v4) if v4.is_link_local());
-    of_a_host(address) == Ok(address) && !is_link_local
+    valid_host_address(address) == Ok(address) && !is_link_local
 }
 
 #[cfg(test)]

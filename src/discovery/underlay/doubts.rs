@@ -10,9 +10,9 @@ const DOUBTS_MAX: usize = 64;
 
 /// Pairs of a pod's address that was asked about and the node's address that waits for the answer.
 #[derive(Debug, Default)]
-pub struct Doubts(VecDeque<(IpAddr, IpAddr)>);
+pub struct NodeDoubts(VecDeque<(IpAddr, IpAddr)>);
 
-impl Doubts {
+impl NodeDoubts {
     /// Records that the question about `node` was asked as one about `pod`. If there are too many,
     /// the oldest is dropped; the doubt of the probe loop ends by its own timeout.
     pub fn add(&mut self, pod: IpAddr, node: IpAddr) {
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn an_answer_on_a_pod_answers_for_its_node_once() {
-        let mut doubts = Doubts::default();
+        let mut doubts = NodeDoubts::default();
         doubts.add(ip(1), ip(101));
         doubts.add(ip(2), ip(102));
         doubts.add(ip(1), ip(101));
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_node_of_two_pods_waits_for_the_pod_that_was_asked_about_last() {
-        let mut doubts = Doubts::default();
+        let mut doubts = NodeDoubts::default();
         doubts.add(ip(1), ip(101));
         doubts.add(ip(2), ip(101));
         assert_eq!((doubts.answered(ip(1)), doubts.answered(ip(2))), (None, Some(ip(101))));
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn a_question_beyond_the_bound_replaces_the_oldest() {
-        let mut doubts = Doubts::default();
+        let mut doubts = NodeDoubts::default();
         for n in 0..=DOUBTS_MAX {
             let last = u8::try_from(n).unwrap();
             doubts.add(ip(last), [10, 1, 0, last].into());

@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::exposition::{Head, Section};
+use crate::exposition::{FamilyWriter, Section};
 use crate::report::{JudgeAnswer, Method};
 use crate::sys::wall;
 use crate::units::Nanos;
@@ -57,7 +57,7 @@ impl Judging {
 }
 
 impl Section for Judging {
-    fn write(&self, now: Nanos, head: &mut Head<'_>) {
+    fn write(&self, now: Nanos, head: &mut FamilyWriter<'_>) {
         let judged = self.lock();
         head.gauges(
             "kube_canary_judge",
@@ -119,7 +119,7 @@ mod tests {
 
     fn written(judging: &Judging) -> String {
         let mut text = Vec::new();
-        judging.write(Nanos::from_millis(59_000), &mut Head::new(Format::Text, 1, &mut text));
+        judging.write(Nanos::from_millis(59_000), &mut FamilyWriter::new(Format::Text, 1, &mut text));
         String::from_utf8(text)
             .unwrap()
             .lines()

@@ -12,8 +12,8 @@ fn list(entries: &[&str]) -> PeerList {
     PeerList { peers: entries.iter().map(|e| spec(e)).collect() }
 }
 
-fn own() -> Own {
-    Own { node: "self".into(), zone: None, addresses: vec!["10.0.0.1".parse().unwrap()] }
+fn own() -> OwnNode {
+    OwnNode { node: "self".into(), zone: None, addresses: vec!["10.0.0.1".parse().unwrap()] }
 }
 
 fn names(directory: &Directory) -> Vec<String> {
@@ -140,7 +140,7 @@ fn our_own_entry_is_skipped_by_name_and_by_address_and_gives_our_zone() {
     assert_eq!(d.own_zone(), "unknown");
     d.apply(list(&["self=10.9.9.9@z7", "other=10.0.0.1", "a=10.0.0.2"]), &own(), Nanos(0));
     assert_eq!(d.own_zone(), "z7");
-    let configured = Own { zone: Some("z1".into()), ..own() };
+    let configured = OwnNode { zone: Some("z1".into()), ..own() };
     d.apply(list(&["self=10.9.9.9@z7", "a=10.0.0.2"]), &configured, Nanos(0));
     assert_eq!(d.own_zone(), "z1", "what is configured is in force");
     assert_eq!(names(&d), ["0:a=10.0.0.2 ready"]);
@@ -222,7 +222,7 @@ fn a_zone_that_no_peer_has_any_more_makes_room_for_another() {
         assert_eq!(zones, ["stays".to_owned(), format!("zone-{turn}")]);
         for (at, change) in changes.iter().enumerate() {
             if let Change::Zone { zone } = *change {
-                assert!(matches!(changes[at + 1], Change::Probe { zone: of, .. } if of == zone), "{changes:?}");
+                assert!(matches!(changes[at + 1], Change::Probe { zone: probed, .. } if probed == zone), "{changes:?}");
                 reused.push(zone);
             }
         }

@@ -1,5 +1,5 @@
 use super::super::encode::{self, Endpoint as Encoded, field, number};
-use super::super::inbox::{Events, Items, Piece};
+use super::super::inbox::{ListItems, ListPiece, WatchEvents};
 use super::*;
 
 /// Answers of a real API server (Kubernetes 1.34) in a test cluster: 353 endpoints,
@@ -10,18 +10,18 @@ macro_rules! answer {
     };
 }
 
-fn read_slice(body: &[u8]) -> Result<Slice<'_>, String> {
-    Slice::read(open(body, Kind::SLICE)?)
+fn read_slice(body: &[u8]) -> Result<EndpointSlice<'_>, String> {
+    EndpointSlice::read(open(body, ObjectKind::SLICE)?)
 }
 
 #[test]
 fn a_slice_of_a_real_api_server_is_read() {
     let slice = read_slice(answer!("slice")).unwrap();
     assert_eq!(slice.metadata, Metadata { name: "kube-canary-jqk88", version: 4_790, created: 1_795_277_492 });
-    assert_eq!((slice.family, slice.port), (Some(Family::V4), Some(9_877)));
+    assert_eq!((slice.family, slice.port), (Some(SliceFamily::V4), Some(9_877)));
     let endpoints: Vec<_> = slice.endpoints().collect();
     assert_eq!(endpoints.len(), 53);
-    let first = Endpoint {
+    let first = ApiEndpoint {
         address: "198.18.1.50",
         node: "ip-10-0-0-163.eu-west-1.compute.internal",
         pod: "kube-canary-mn2gg",
@@ -35,13 +35,13 @@ fn a_slice_of_a_real_api_server_is_read() {
 
 #[test]
 fn a_metadata_list_of_a_real_api_server_is_read() {
-    let mut items = Items::new(Kind::METADATA_LIST, 2_000);
+    let mut items = ListItems::new(ObjectKind::METADATA_LIST, 2_000);
     items.push(answer!("metadata-list"));
-    let Ok(Some(Piece::Metadata(metadata))) = items.next_piece() else { panic!("metadata come first") };
+    let Ok(Some(ListPiece::Metadata(metadata))) = items.next_piece() else { panic!("metadata come first") };
     assert_eq!(list_version(metadata), Ok(6_723));
     let mut found = Vec::new();
-    while let Some(Piece::Item(item)) = items.next_piece().unwrap() {
-        let metadata = Metadata::of_item(item).unwrap();
+    while let Some(ListPiece::Item(item)) = items.next_piece().unwrap() {
+        let metadata = Metadata::read_item(item).unwrap();
         found.push((metadata.name.to_owned(), metadata.version));
     }
     items.finish().unwrap();
@@ -52,22 +52,24 @@ fn a_metadata_list_of_a_real_api_server_is_read() {
 
 #[test]
 fn events_of_a_real_api_server_are_read() {
-    let mut events = Events::new(2_000);
+    let mut events = WatchEvents::new(2_000);
     events.push(answer!("watch"));
     for version in [7_372, 7_414] {
-        match Event::read(events.next_event().unwrap().unwrap()).unwrap() {
-            Event::Changed(metadata) => assert_eq!((metadata.name, metadata.version), ("kube-canary-wqwtz", version)),
+        match WatchEvent::read(events.next_event().unwrap().unwrap()).unwrap() {
+            WatchEvent::Changed(metadata) => {
+                assert_eq!((metadata.name, metadata.version), ("kube-canary-wqwtz", version));
+            }
             other => panic!("{other:?}"),
         }
     }
     for version in [7_741, 9_844] {
-        assert_eq!(Event::read(events.next_event().unwrap().unwrap()), Ok(Event::Bookmark(version)));
+        assert_eq!(WatchEvent::read(events.next_event().unwrap().unwrap()), Ok(WatchEvent::Bookmark(version)));
     }
     assert_eq!(events.next_event(), Ok(None));
-    let mut events = Events::new(2_000);
+    let mut events = WatchEvents::new(2_000);
     events.push(answer!("watch-expired"));
-    let expired = Event::Error { code: 410, message: "too old resource version: 1 (1336)" };
-    assert_eq!(Event::read(events.next_event().unwrap().unwrap()), Ok(expired));
+    let expired = WatchEvent::Error { code: 410, message: "too old resource version: 1 (1336)" };
+    assert_eq!(WatchEvent::read(events.next_event().unwrap().unwrap()), Ok(expired));
 }
 
 #[test]
@@ -84,9 +86,9 @@ fn not_found_is_believed_of_the_api_server_and_of_that_name_alone() {
 
 #[test]
 fn an_empty_list_of_a_real_api_server_has_a_version_and_no_items() {
-    let mut items = Items::new(Kind::SLICES, 2_000);
+    let mut items = ListItems::new(ObjectKind::SLICES, 2_000);
     items.push(answer!("empty-list"));
-    let Ok(Some(Piece::Metadata(metadata))) = items.next_piece() else { panic!("metadata come first") };
+    let Ok(Some(ListPiece::Metadata(metadata))) = items.next_piece() else { panic!("metadata come first") };
     assert!(list_version(metadata).unwrap() > 1_000);
     assert_eq!(items.next_piece(), Ok(None));
     items.finish().unwrap();
@@ -138,11 +140,11 @@ fn a_list_must_have_a_version_and_no_further_pages() {
 #[test]
 fn the_five_kinds_of_event_are_distinguished() {
     let slice = encode::slice("s1", "9", "IPv4", &[]);
-    let read = |frame: Vec<u8>| match Event::read(&frame[4..]) {
-        Ok(Event::Changed(m)) => format!("changed {} {}", m.name, m.version),
-        Ok(Event::Deleted(m)) => format!("deleted {} {}", m.name, m.version),
-        Ok(Event::Bookmark(version)) => format!("bookmark {version}"),
-        Ok(Event::Error { code, .. }) => format!("error {code}"),
+    let read = |frame: Vec<u8>| match WatchEvent::read(&frame[4..]) {
+        Ok(WatchEvent::Changed(m)) => format!("changed {} {}", m.name, m.version),
+        Ok(WatchEvent::Deleted(m)) => format!("deleted {} {}", m.name, m.version),
+        Ok(WatchEvent::Bookmark(version)) => format!("bookmark {version}"),
+        Ok(WatchEvent::Error { code, .. }) => format!("error {code}"),
         Err(_) => "unreadable".into(),
     };
     assert_eq!(read(encode::change("ADDED", &slice)), "changed s1 9");
@@ -174,7 +176,7 @@ fn readiness_is_terminating_else_serving_and_ready_only_where_serving_is_absent(
         let mut slice = encode::slice("s", "1", "IPv4", &[]);
         slice.endpoints = vec![Encoded { ready, serving, terminating, ..Encoded::new("n", "10.0.0.1") }];
         let (message, expected) = (slice.message(), Some(expected));
-        let read = Slice::read(&message).unwrap().endpoints().next().map(|e| e.readiness);
+        let read = EndpointSlice::read(&message).unwrap().endpoints().next().map(|e| e.readiness);
         assert_eq!(read, expected, "{ready:?} {serving:?} {terminating:?}");
     }
 }
@@ -185,7 +187,7 @@ fn the_port_is_the_one_named_http_else_the_only_one() {
         let mut slice = encode::slice("s", "1", "IPv4", &[]);
         slice.ports = ports.iter().map(|(name, port)| ((*name).to_owned(), *port)).collect();
         let message = slice.message();
-        Slice::read(&message).unwrap().port
+        EndpointSlice::read(&message).unwrap().port
     };
     assert_eq!(port_of(&[("other", Some(1)), ("http", Some(2))]), Some(2));
     assert_eq!(port_of(&[("http", Some(2)), ("other", Some(1))]), Some(2));
@@ -204,6 +206,6 @@ fn the_first_of_an_endpoints_addresses_counts_and_unknown_fields_do_not() {
     let mut slice = encode::slice("s", "1", "IPv4", &[]);
     slice.endpoints = vec![endpoint];
     let message = [number(14, 7), slice.message(), field(15, b"later")].concat();
-    let read: Vec<_> = Slice::read(&message).unwrap().endpoints().map(|e| e.address).collect();
+    let read: Vec<_> = EndpointSlice::read(&message).unwrap().endpoints().map(|e| e.address).collect();
     assert_eq!(read, ["10.0.0.1"]);
 }

@@ -6,15 +6,15 @@ const LIMIT: usize = 1_000;
 /// Returns every piece of a body that arrives in parts of `size` bytes. The second value is the
 /// error, or what was missing at the end.
 fn pieces(body: &[u8], size: usize, limit: usize) -> (Vec<String>, Result<(), Unreadable>) {
-    let mut items = Items::new(Kind::SLICES, limit);
+    let mut items = ListItems::new(ObjectKind::SLICES, limit);
     let mut found = Vec::new();
     for part in body.chunks(size) {
         items.push(part);
         loop {
             match items.next_piece() {
                 Ok(None) => break,
-                Ok(Some(Piece::Metadata(metadata))) => found.push(format!("metadata of {}", metadata.len())),
-                Ok(Some(Piece::Item(item))) => found.push(format!("item of {}", item.len())),
+                Ok(Some(ListPiece::Metadata(metadata))) => found.push(format!("metadata of {}", metadata.len())),
+                Ok(Some(ListPiece::Item(item))) => found.push(format!("item of {}", item.len())),
                 Err(error) => return (found, Err(error)),
             }
         }
@@ -74,9 +74,9 @@ fn a_body_that_is_not_such_a_list_is_refused() {
 #[test]
 fn an_item_past_the_limit_is_refused_before_it_has_come() {
     let body = encode::slice_list("77", &[encode::slice("a", "1", "IPv4", &[("n1", "10.0.0.1"); 100])]);
-    let mut items = Items::new(Kind::SLICES, LIMIT);
+    let mut items = ListItems::new(ObjectKind::SLICES, LIMIT);
     items.push(&body[..200]);
-    assert!(matches!(items.next_piece(), Ok(Some(Piece::Metadata(_)))));
+    assert!(matches!(items.next_piece(), Ok(Some(ListPiece::Metadata(_)))));
     assert_eq!(items.next_piece(), Err(Unreadable::TooLarge(LIMIT)));
     assert_eq!(pieces(&body, 64, 100 * LIMIT).1, Ok(()));
     // The list itself may have any length.
@@ -97,7 +97,7 @@ fn numbers_and_unknown_fields_of_a_list_are_passed_over() {
 fn events_come_out_whole_wherever_the_stream_is_cut() {
     let stream = [encode::bookmark("1"), encode::error(410), encode::bookmark("2")].concat();
     for size in 1..=stream.len() {
-        let mut events = Events::new(LIMIT);
+        let mut events = WatchEvents::new(LIMIT);
         let mut found = Vec::new();
         for part in stream.chunks(size) {
             events.push(part);
@@ -115,17 +115,17 @@ fn events_come_out_whole_wherever_the_stream_is_cut() {
 
 #[test]
 fn an_event_past_the_limit_is_refused_by_its_length() {
-    let mut events = Events::new(LIMIT);
+    let mut events = WatchEvents::new(LIMIT);
     events.push(&[0, 0, 3, 0xe8]);
     assert_eq!(events.next_event(), Ok(None));
-    let mut events = Events::new(LIMIT);
+    let mut events = WatchEvents::new(LIMIT);
     events.push(&[0, 0, 3, 0xe9]);
     assert_eq!(events.next_event(), Err(Unreadable::TooLarge(LIMIT)));
 }
 
 #[test]
 fn a_large_buffer_is_given_back_after_its_piece() {
-    let mut events = Events::new(1 << 20);
+    let mut events = WatchEvents::new(1 << 20);
     events.push(&[&[0, 4, 0, 0][..], &vec![0; 1 << 18]].concat());
     assert_eq!(events.next_event().unwrap().unwrap().len(), 1 << 18);
     events.push(&[0, 0, 0, 1, 7]);

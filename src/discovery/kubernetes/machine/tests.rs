@@ -1,9 +1,9 @@
-use super::super::api::Kind;
-use super::super::api::{Event, Metadata as Meta};
+use super::super::api::ObjectKind;
+use super::super::api::{Metadata as Meta, WatchEvent};
 use super::super::backoff::WATCH_WORKED;
 use super::super::encode::{self, Slice as Given, slice};
 use super::super::failure::RETRY_AFTER_MAX;
-use super::super::inbox::{Items, Piece};
+use super::super::inbox::{ListItems, ListPiece};
 use super::*;
 
 fn machine() -> Machine {
@@ -12,15 +12,21 @@ fn machine() -> Machine {
 }
 
 /// Feeds a list to the machine, up to the first error.
-fn list(machine: &mut Machine, whole: bool, version: &str, slices: &[Given], now: Instant) -> Result<Outcome, Failure> {
-    let kind = if whole { Kind::SLICES } else { Kind::METADATA_LIST };
-    let mut items = Items::new(kind, 1 << 20);
+fn list(
+    machine: &mut Machine,
+    whole: bool,
+    version: &str,
+    slices: &[Given],
+    now: Instant,
+) -> Result<ChangeOutcome, ApiFailure> {
+    let kind = if whole { ObjectKind::SLICES } else { ObjectKind::METADATA_LIST };
+    let mut items = ListItems::new(kind, 1 << 20);
     items.push(&if whole { encode::slice_list(version, slices) } else { encode::metadata_list(version, slices) });
     machine.list_begins();
     while let Some(piece) = items.next_piece().unwrap() {
         match piece {
-            Piece::Metadata(metadata) => machine.list_metadata(metadata)?,
-            Piece::Item(item) => machine.list_item(item, whole, now, 0.5)?,
+            ListPiece::Metadata(metadata) => machine.list_metadata(metadata)?,
+            ListPiece::Item(item) => machine.list_item(item, whole, now, 0.5)?,
         }
     }
     machine.list_ends(now)
@@ -32,31 +38,35 @@ fn one(version: &str) -> Given {
 
 fn synced(now: Instant) -> Machine {
     let mut machine = machine();
-    assert_eq!(list(&mut machine, true, "100", &[one("90")], now).unwrap(), Outcome::Settled);
+    assert_eq!(list(&mut machine, true, "100", &[one("90")], now).unwrap(), ChangeOutcome::Settled);
     assert_eq!(machine.changes().list.unwrap().peers.len(), 1);
     machine
 }
 
-fn changed(name: &str, version: u64) -> Event<'_> {
-    Event::Changed(Meta { name, version, created: 0 })
+fn changed(name: &str, version: u64) -> WatchEvent<'_> {
+    WatchEvent::Changed(Meta { name, version, created: 0 })
 }
 
 #[test]
 fn a_whole_list_comes_once_and_a_watch_after_it() {
     let now = Instant::now();
     let mut machine = machine();
-    assert_eq!(machine.ask(), Ask::List { whole: true, consistent: false });
+    assert_eq!(machine.ask(), NextRequest::List { whole: true, consistent: false });
     list(&mut machine, true, "100", &[one("90")], now).unwrap();
-    assert_eq!(machine.ask(), Ask::Watch { version: 100 });
-    machine.event(&Event::Bookmark(120), now, 0.5).unwrap();
-    assert_eq!(machine.ask(), Ask::Watch { version: 120 });
-    machine.failed(&Failure::Status(500), [0.5; 2]);
-    assert_eq!(machine.ask(), Ask::Watch { version: 120 }, "it can go on from there");
-    for failure in
-        [Failure::Gone, Failure::Silent, Failure::Malformed(String::new()), Failure::TooLarge(1), Failure::Status(504)]
-    {
+    assert_eq!(machine.ask(), NextRequest::Watch { version: 100 });
+    machine.event(&WatchEvent::Bookmark(120), now, 0.5).unwrap();
+    assert_eq!(machine.ask(), NextRequest::Watch { version: 120 });
+    machine.failed(&ApiFailure::Status(500), [0.5; 2]);
+    assert_eq!(machine.ask(), NextRequest::Watch { version: 120 }, "it can go on from there");
+    for failure in [
+        ApiFailure::Gone,
+        ApiFailure::Silent,
+        ApiFailure::Malformed(String::new()),
+        ApiFailure::TooLarge(1),
+        ApiFailure::Status(504),
+    ] {
         machine.failed(&failure, [0.5; 2]);
-        assert_eq!(machine.ask(), Ask::List { whole: false, consistent: false }, "{failure}");
+        assert_eq!(machine.ask(), NextRequest::List { whole: false, consistent: false }, "{failure}");
         list(&mut machine, false, "130", &[one("90")], now).unwrap();
     }
 }
@@ -107,8 +117,8 @@ fn nothing_is_reported_before_every_slice_has_been_read() {
     machine.list_begins();
     machine.list_metadata(&encode::field(2, b"100")).unwrap();
     machine.list_item(&one("90").message(), true, now, 0.5).unwrap();
-    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
-    assert_eq!(machine.ask(), Ask::List { whole: false, consistent: false });
+    machine.failed(&ApiFailure::Wire(String::new()), [0.5; 2]);
+    assert_eq!(machine.ask(), NextRequest::List { whole: false, consistent: false });
     let other = slice("s2", "91", "IPv4", &[("n2", "10.0.0.2")]);
     list(&mut machine, false, "101", &[one("90"), other.clone()], now).unwrap();
     assert!(machine.changes().list.is_none() && !machine.is_sure(now));
@@ -132,7 +142,7 @@ fn a_list_of_another_history_that_breaks_off_does_not_make_the_next_one_known() 
     machine.list_begins();
     machine.list_metadata(&encode::field(2, b"100")).unwrap();
     machine.list_item(&one("90").metadata(), false, now, 0.5).unwrap();
-    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
+    machine.failed(&ApiFailure::Wire(String::new()), [0.5; 2]);
     let restored = other("80", "10.0.0.22");
     list(&mut machine, false, "101", &[one("90"), restored.clone()], now).unwrap();
     let mut asked = Vec::new();
@@ -156,7 +166,7 @@ fn a_slice_that_is_older_in_a_newer_list_is_read_again() {
     list(&mut machine, true, "5000", &[one("5000")], now).unwrap();
     machine.changes();
     machine.event(&changed("s1", 5_001), now, 0.5).unwrap();
-    machine.failed(&Failure::Gone, [0.5; 2]);
+    machine.failed(&ApiFailure::Gone, [0.5; 2]);
     // etcd was restored, and its store started above all earlier versions. The slices have their
     // old versions.
     let restored = slice("s1", "3000", "IPv4", &[("n1", "10.0.0.3")]);
@@ -175,9 +185,12 @@ fn a_watch_that_goes_back_is_not_followed() {
     let now = Instant::now();
     let mut machine = synced(now);
     machine.event(&changed("s1", 101), now, 0.5).unwrap();
-    assert!(matches!(machine.event(&Event::Bookmark(99), now, 0.5), Err(Failure::Gone)));
-    assert!(matches!(machine.event(&Event::Error { code: 410, message: "" }, now, 0.5), Err(Failure::Gone)));
-    assert!(matches!(machine.event(&Event::Error { code: 500, message: "" }, now, 0.5), Err(Failure::Status(500))));
+    assert!(matches!(machine.event(&WatchEvent::Bookmark(99), now, 0.5), Err(ApiFailure::Gone)));
+    assert!(matches!(machine.event(&WatchEvent::Error { code: 410, message: "" }, now, 0.5), Err(ApiFailure::Gone)));
+    assert!(matches!(
+        machine.event(&WatchEvent::Error { code: 500, message: "" }, now, 0.5),
+        Err(ApiFailure::Status(500))
+    ));
 }
 
 #[test]
@@ -186,7 +199,7 @@ fn a_slice_that_was_deleted_while_it_was_read_is_ignored() {
     let mut machine = synced(now);
     let other = slice("s2", "101", "IPv4", &[("n2", "10.0.0.2")]);
     machine.event(&changed("s2", 101), now, 0.5).unwrap();
-    machine.event(&Event::Deleted(Meta { name: "s2", version: 102, created: 0 }), now, 0.5).unwrap();
+    machine.event(&WatchEvent::Deleted(Meta { name: "s2", version: 102, created: 0 }), now, 0.5).unwrap();
     machine.read("s2", 101, Some(&other.body()), now).unwrap();
     assert!(machine.changes().list.is_none());
 }
@@ -238,7 +251,7 @@ fn a_slice_that_has_come_back_since_it_was_not_found_stays() {
     machine.read("s2", 101, Some(&other.body()), now).unwrap();
     machine.event(&changed("s1", 102), now, 0.5).unwrap();
     // These arrive while the slice is being read:
-    machine.event(&Event::Deleted(Meta { name: "s1", version: 103, created: 0 }), now, 0.5).unwrap();
+    machine.event(&WatchEvent::Deleted(Meta { name: "s1", version: 103, created: 0 }), now, 0.5).unwrap();
     machine.event(&changed("s1", 104), now, 0.5).unwrap();
     let later = now + Duration::from_secs(1);
     machine.read("s1", 102, None, later).unwrap();
@@ -264,29 +277,29 @@ fn a_list_without_metadata_or_with_them_behind_is_none() {
 fn empty_is_believed_twice_in_a_row_and_only_of_what_is_read() {
     let now = Instant::now();
     let mut machine = synced(now);
-    assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), Outcome::LookAgain);
-    assert_eq!(machine.ask(), Ask::List { whole: true, consistent: true });
+    assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), ChangeOutcome::LookAgain);
+    assert_eq!(machine.ask(), NextRequest::List { whole: true, consistent: true });
     assert!(machine.changes().list.is_none() && !machine.is_sure(now));
     // The second look finds a slice that is still to be read: the state is neither empty nor
     // complete.
-    assert_eq!(list(&mut machine, false, "111", &[one("111")], now).unwrap(), Outcome::Settled);
+    assert_eq!(list(&mut machine, false, "111", &[one("111")], now).unwrap(), ChangeOutcome::Settled);
     assert!(machine.changes().list.is_none());
     machine.read("s1", 111, Some(&one("111").body()), now).unwrap();
     assert!(machine.changes().list.is_none() && machine.is_sure(now), "as it was reported");
-    assert_eq!(list(&mut machine, false, "112", &[], now).unwrap(), Outcome::LookAgain, "it starts over");
-    assert_eq!(list(&mut machine, true, "113", &[], now).unwrap(), Outcome::Settled);
+    assert_eq!(list(&mut machine, false, "112", &[], now).unwrap(), ChangeOutcome::LookAgain, "it starts over");
+    assert_eq!(list(&mut machine, true, "113", &[], now).unwrap(), ChangeOutcome::Settled);
     assert!(machine.changes().list.unwrap().peers.is_empty());
     // Now the empty list is in force.
-    assert_eq!(list(&mut machine, true, "114", &[], now).unwrap(), Outcome::Settled);
+    assert_eq!(list(&mut machine, true, "114", &[], now).unwrap(), ChangeOutcome::Settled);
 }
 
 #[test]
 fn a_mesh_that_comes_back_after_an_empty_list_is_reported_whole() {
     let now = Instant::now();
     let mut machine = synced(now);
-    assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), Outcome::LookAgain);
+    assert_eq!(list(&mut machine, false, "110", &[], now).unwrap(), ChangeOutcome::LookAgain);
     let other = slice("s2", "111", "IPv4", &[("n2", "10.0.0.2")]);
-    assert_eq!(list(&mut machine, false, "112", &[one("111"), other.clone()], now).unwrap(), Outcome::Settled);
+    assert_eq!(list(&mut machine, false, "112", &[one("111"), other.clone()], now).unwrap(), ChangeOutcome::Settled);
     machine.read("s1", 111, Some(&one("111").body()), now).unwrap();
     assert!(machine.changes().list.is_none() && !machine.is_sure(now), "half of it");
     machine.read("s2", 111, Some(&other.body()), now).unwrap();
@@ -301,7 +314,7 @@ fn a_doubt_is_not_answered_while_the_known_state_is_not_reported() {
     let address = "10.0.0.1".parse().unwrap();
     // A new slice takes over what the other one held, which is deleted.
     machine.event(&changed("s2", 101), now, 0.5).unwrap();
-    machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
+    machine.event(&WatchEvent::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
     assert!(machine.doubt(address, now));
     assert!(machine.changes().list.is_none());
     assert_eq!(machine.answer(), None, "no list has said so");
@@ -362,15 +375,15 @@ fn members_that_are_absent_for_long_are_removed_and_the_mesh_is_smaller() {
 fn retry_after_comes_on_top_and_is_bounded_and_a_large_mesh_comes_back_slowly() {
     let now = Instant::now();
     let mut machine = synced(now);
-    let busy = |seconds| Failure::Busy { status: 429, retry_after: Some(Duration::from_secs(seconds)) };
+    let busy = |seconds| ApiFailure::Busy { status: 429, retry_after: Some(Duration::from_secs(seconds)) };
     assert_eq!(machine.failed(&busy(7), [0.5; 2]), Duration::from_millis(7_500));
     assert_eq!(machine.failed(&busy(1_000_000), [0.0; 2]), RETRY_AFTER_MAX);
     machine.watched(WATCH_WORKED);
-    assert_eq!(machine.failed(&Failure::Status(500), [1.0, 1.0]), Duration::from_secs(1));
+    assert_eq!(machine.failed(&ApiFailure::Status(500), [1.0, 1.0]), Duration::from_secs(1));
     let slices: Vec<_> = (0..50).map(|n| slice(&format!("s{n}"), "90", "IPv4", &[("n1", "10.0.0.1")])).collect();
     list(&mut machine, false, "200", &slices, now).unwrap();
     machine.watched(WATCH_WORKED);
-    assert_eq!(machine.failed(&Failure::Status(500), [0.0, 0.5]), Duration::from_millis(4_900));
+    assert_eq!(machine.failed(&ApiFailure::Status(500), [0.0, 0.5]), Duration::from_millis(4_900));
 }
 
 /// 50 slices with one node each, n1 to n50.
@@ -398,7 +411,7 @@ fn first_list_breaks_off(machine: &mut Machine, came: &[Given], all: &[Given], n
     for slice in came {
         machine.list_item(&slice.message(), true, now, 0.5).unwrap();
     }
-    machine.failed(&Failure::Wire(String::new()), [0.5; 2]);
+    machine.failed(&ApiFailure::Wire(String::new()), [0.5; 2]);
     list(machine, false, "101", all, now).unwrap();
 }
 
@@ -429,7 +442,7 @@ fn a_slice_that_is_deleted_unread_is_not_waited_for() {
     let changed = slice("s1", "99", "IPv4", &[("n1", "10.0.0.1")]);
     first_list_breaks_off(&mut machine, std::slice::from_ref(first), &[changed, second.clone(), third.clone()], now);
     let later = now + Duration::from_secs(1);
-    machine.event(&Event::Deleted(Meta { name: "s3", version: 102, created: 0 }), later, 0.5).unwrap();
+    machine.event(&WatchEvent::Deleted(Meta { name: "s3", version: 102, created: 0 }), later, 0.5).unwrap();
     assert!(machine.changes().list.is_none(), "s2 is yet to be read");
     machine.read("s2", 90, Some(&second.body()), later).unwrap();
     assert_eq!(machine.changes().list.unwrap().peers.len(), 2);
@@ -446,7 +459,7 @@ fn a_doubt_takes_its_address_out_of_a_deleted_slice_and_no_other() {
     assert_eq!(machine.changes().list.unwrap().peers.len(), 3);
     // This slice may now hold the endpoints of s1. That is not known yet.
     assert_eq!(reading_after(&mut machine, "s2", 101, now), PAUSE);
-    machine.event(&Event::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
+    machine.event(&WatchEvent::Deleted(Meta { name: "s1", version: 102, created: 0 }), now, 0.5).unwrap();
     let doubted = "10.0.0.2".parse().unwrap();
     assert!(machine.doubt(doubted, now));
     let left = machine.changes().list.unwrap().peers;

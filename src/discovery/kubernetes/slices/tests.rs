@@ -9,7 +9,7 @@ fn store() -> Store {
 
 fn put(store: &mut Store, slice: &Given, numbered: bool) -> Result<(), String> {
     let message = slice.message();
-    let read = api::Slice::read(&message).unwrap();
+    let read = api::EndpointSlice::read(&message).unwrap();
     store.put(&read, numbered)
 }
 
@@ -35,7 +35,7 @@ fn announce(store: &mut Store, name: &str, version: u64, now: Instant) {
 
 /// Returns node and address of all endpoints, the newest last.
 fn all(store: &Store) -> Vec<(String, String)> {
-    let named = |e: Listed| (store.members().name(e.member).to_owned(), e.address.to_string());
+    let named = |e: ListedEndpoint| (store.members().name(e.member).to_owned(), e.address.to_string());
     store.endpoints(|_| true).into_iter().map(named).collect()
 }
 
@@ -272,7 +272,7 @@ fn name_zone_and_endpoint_of_a_member_take_at_most_64_bytes() {
         .collect();
     let store = listed(&slices);
     let endpoints: usize = store.slices.values().map(|slice| slice.endpoints.bytes()).sum();
-    let slices: usize = store.slices.keys().map(|name| name.len() + size_of::<(Box<str>, Slice)>()).sum();
+    let slices: usize = store.slices.keys().map(|name| name.len() + size_of::<(Box<str>, StoredSlice)>()).sum();
     let members = store.members().resident_bytes();
     let each = (members + endpoints + slices).div_ceil(5_000);
     println!("of 5,000 members: {members} bytes, their endpoints {endpoints}, slices {slices}: {each} each");
@@ -282,7 +282,7 @@ fn name_zone_and_endpoint_of_a_member_take_at_most_64_bytes() {
 /// Returns the names of the listed members, a `!` behind those whose address another one holds.
 fn holders(store: &Store, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let endpoints = store.endpoints(|id| wanted(store.members().name(id)));
-    let mark = |e: &Listed| if e.is_displaced { "!" } else { "" };
+    let mark = |e: &ListedEndpoint| if e.is_displaced { "!" } else { "" };
     let mut all: Vec<String> =
         endpoints.iter().map(|e| format!("{}{}", store.members().name(e.member), mark(e))).collect();
     all.sort();

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::discovery::identity::{Identity, REFRESH, RETRY};
+use crate::discovery::identity::{PeerIdentity, REFRESH, RETRY};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -15,16 +15,16 @@ fn list(peers: &[(&str, &str)]) -> PeerList {
     PeerList { peers: peers.iter().map(|(node, address)| pod(node, address)).collect() }
 }
 
-fn answer(node: &str, addresses: &[&str]) -> Answer {
-    Answer {
-        identity: Identity { node: node.into(), zone: None },
+fn answer(node: &str, addresses: &[&str]) -> IdentityAnswer {
+    IdentityAnswer {
+        identity: PeerIdentity { node: node.into(), zone: None },
         node_addresses: addresses.iter().map(|text| ip(text)).collect(),
     }
 }
 
 /// A table for our node `self`, with a clock that moves only on demand.
 struct Test {
-    addresses: Addresses,
+    addresses: NodeAddresses,
     now: Instant,
 }
 
@@ -32,7 +32,7 @@ impl Test {
     fn new(peers: &[(&str, &str)]) -> Self {
         let addresses = vec![ip("10.0.0.1"), ip("192.168.0.1")];
         let ourselves = Ourselves { node: "self".into(), addresses, http_port: 9_877, ..Ourselves::default() };
-        let mut test = Self { addresses: Addresses::new(&ourselves), now: Instant::now() };
+        let mut test = Self { addresses: NodeAddresses::new(&ourselves), now: Instant::now() };
         test.addresses.listed(list(peers), test.now);
         test
     }
@@ -46,7 +46,7 @@ impl Test {
     }
 
     /// Returns the next question.
-    fn question(&mut self) -> Option<Question> {
+    fn question(&mut self) -> Option<IdentityQuestion> {
         self.addresses.next_to_ask(self.now)
     }
 
@@ -55,14 +55,14 @@ impl Test {
     }
 
     /// Asks the next peer that is due, and gives it this answer.
-    fn answer(&mut self, answer: &Answer) -> Outcome {
+    fn answer(&mut self, answer: &IdentityAnswer) -> AnswerOutcome {
         let question = self.question().expect("a peer is due");
         self.addresses.answered(&question, Some(answer), self.now, 0.5)
     }
 
-    fn silence(&mut self) -> Question {
+    fn silence(&mut self) -> IdentityQuestion {
         let question = self.question().expect("a peer is due");
-        assert_eq!(self.addresses.answered(&question, None, self.now, 0.5), Outcome::Unchanged);
+        assert_eq!(self.addresses.answered(&question, None, self.now, 0.5), AnswerOutcome::Unchanged);
         question
     }
 
@@ -77,8 +77,8 @@ impl Test {
 fn reported_node_addresses_follow_the_pods_in_the_list() {
     let mut test = Test::new(&[("a", "10.0.0.2"), ("self", "10.0.0.1"), ("b", "10.0.0.3")]);
     assert!(test.nodes().is_empty() && !test.addresses.all_tried());
-    assert_eq!(test.answer(&answer("a", &["192.168.0.2"])), Outcome::NewAddresses);
-    assert_eq!(test.answer(&answer("b", &["fd00::3", "192.168.0.3", "172.16.0.3"])), Outcome::NewAddresses);
+    assert_eq!(test.answer(&answer("a", &["192.168.0.2"])), AnswerOutcome::NewAddresses);
+    assert_eq!(test.answer(&answer("b", &["fd00::3", "192.168.0.3", "172.16.0.3"])), AnswerOutcome::NewAddresses);
     assert!(test.addresses.all_tried());
     let peers = test.addresses.list().peers;
     assert_eq!(peers[..3], list(&[("a", "10.0.0.2"), ("self", "10.0.0.1"), ("b", "10.0.0.3")]).peers);
@@ -98,7 +98,7 @@ fn each_family_has_its_own_node_address() {
 #[test]
 fn an_answer_with_another_node_name_is_not_believed() {
     let mut test = Test::new(&[("a", "10.0.0.2")]);
-    assert_eq!(test.answer(&answer("z", &["192.168.0.26"])), Outcome::OtherNode);
+    assert_eq!(test.answer(&answer("z", &["192.168.0.26"])), AnswerOutcome::OtherNode);
     assert!(test.nodes().is_empty());
     assert_eq!(test.addresses.ask_at(), Some(test.now + RETRY), "it is asked again soon");
     test.pass(RETRY);
@@ -124,7 +124,7 @@ fn a_peer_that_stops_answering_keeps_its_node_address_and_is_asked_again() {
     }
     assert_eq!(servers, ["10.0.0.2:9877", "[fd00::2]:9877", "10.0.0.2:9877"], "the families take turns");
     assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"]);
-    assert_eq!(test.answer(&answer("a", &[])), Outcome::NewAddresses, "an answer without addresses removes them");
+    assert_eq!(test.answer(&answer("a", &[])), AnswerOutcome::NewAddresses, "an answer without addresses removes them");
     assert!(test.nodes().is_empty());
 }
 
@@ -142,7 +142,7 @@ fn addresses_that_no_node_can_have_are_refused() {
         "10.0.0.3",
     ] {
         let mut test = Test::new(&[("a", "10.0.0.2"), ("b", "10.0.0.3")]);
-        assert_eq!(test.answer(&answer("a", &[odd])), Outcome::NoneUsable, "{odd}");
+        assert_eq!(test.answer(&answer("a", &[odd])), AnswerOutcome::NoneUsable, "{odd}");
         test.pass(REFRESH * 2);
         test.answer(&answer("b", &[]));
         test.answer(&answer("a", &[odd, "192.168.0.2"]));
@@ -150,7 +150,7 @@ fn addresses_that_no_node_can_have_are_refused() {
     }
     for odd in ["::", "::1", "ff02::1", "fe80::2"] {
         let mut test = Test::new(&[("a", "fd00::2")]);
-        assert_eq!(test.answer(&answer("a", &[odd])), Outcome::NoneUsable, "{odd}");
+        assert_eq!(test.answer(&answer("a", &[odd])), AnswerOutcome::NoneUsable, "{odd}");
     }
 }
 
@@ -166,7 +166,7 @@ fn a_pod_on_its_nodes_network_is_probed_once() {
     let mut test = Test::new(&[("a", "192.168.0.2")]);
     assert_eq!(
         test.answer(&answer("a", &["172.16.0.2", "192.168.0.2"])),
-        Outcome::Unchanged,
+        AnswerOutcome::Unchanged,
         "that is not worth a warning"
     );
     assert!(test.nodes().is_empty());
@@ -217,7 +217,7 @@ fn a_rollout_keeps_the_node_address_and_asks_the_new_pod() {
     assert_eq!(test.silence().server.to_string(), "10.0.0.9:9877", "the new pod");
     assert_eq!(test.nodes(), ["a 192.168.0.2 Ready"]);
     test.pass(RETRY);
-    assert_eq!(test.answer(&answer("a", &["192.168.0.77"])), Outcome::NewAddresses);
+    assert_eq!(test.answer(&answer("a", &["192.168.0.77"])), AnswerOutcome::NewAddresses);
     assert_eq!(test.nodes(), ["a 192.168.0.77 Ready"]);
 }
 
@@ -254,7 +254,7 @@ fn an_answer_of_a_removed_peer_is_ignored() {
     test.pass(KEPT_TIME);
     test.listed(&[]);
     let outcome = test.addresses.answered(&question, Some(&answer("a", &["192.168.0.2"])), test.now, 0.5);
-    assert_eq!((outcome, test.addresses.known.len()), (Outcome::Unchanged, 0));
+    assert_eq!((outcome, test.addresses.known.len()), (AnswerOutcome::Unchanged, 0));
 }
 
 #[test]

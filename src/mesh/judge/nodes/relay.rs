@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::PATH;
 use crate::http::Reply;
-use crate::http::client::{self, Link};
+use crate::http::client::{self, HttpConnection};
 use crate::limits::NODES_DOCUMENT_BYTES_MAX;
 use crate::mesh::Times;
 use crate::mesh::frame_writer::{FrameWriter, WrittenBody};
@@ -41,7 +41,7 @@ pub async fn reply(turns: &Turns, judges: &[&Ranked], port: u16, times: Times) -
     Reply::text(503, "no judge answers, and only judges keep figures of all nodes\n")
 }
 
-fn passed_on((mut link, mut body): (Link, Incoming), turn: Turn, times: Times) -> Reply {
+fn passed_on((mut link, mut body): (HttpConnection, Incoming), turn: Turn, times: Times) -> Reply {
     let out = FrameWriter::default();
     let frames = out.clone();
     let writer = async move {
