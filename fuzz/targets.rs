@@ -12,14 +12,14 @@ use kube_canary::footprint;
 use kube_canary::http;
 use kube_canary::limits::STAMP_ANSWER_BYTES_MAX;
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::split::{Object, Splitter};
+use kube_canary::mesh::split::{ReportObject, Splitter};
 use kube_canary::mesh::verdicts;
 use kube_canary::prober::icmp::{Decoded, EchoFormat};
 use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
 use kube_canary::prober::{ProbeKey, SocketKind};
-use kube_canary::report::compact::Reader;
+use kube_canary::report::compact::CompactReader;
 use kube_canary::report::{
-    Age, Network, Peer, Protocol, RecentPeer, RecentSource, SendError, Source, State, TenMinutes,
+    Age, Network, Peer, PeerState, Protocol, RecentPeer, RecentSource, SendError, Source, TenMinutes,
 };
 use kube_canary::statistics;
 use kube_canary::units::Nanos;
@@ -143,7 +143,7 @@ pub fn report(data: &[u8]) {
 /// Reads any bytes as a compact report, and judges what it says.
 pub fn compact_report(data: &[u8]) {
     let mut matrix = Matrix::new(EPOCH);
-    let Ok(mut reader) = Reader::new(data, EPOCH) else { return };
+    let Ok(mut reader) = CompactReader::new(data, EPOCH) else { return };
     matrix.begin_row(&reader.source, 0);
     while let Some((hash, peer)) = reader.next_peer() {
         matrix.peer(&Peer { node: Cow::Owned(format!("{hash:x}")), ..peer });
@@ -159,8 +159,8 @@ fn objects(text: &[u8], piece: usize) -> (Vec<(bool, Vec<u8>)>, bool) {
     for mut piece in text.chunks(piece) {
         loop {
             match splitter.next(&mut piece) {
-                Ok(Some(Object::Source(text))) => found.push((true, text.to_vec())),
-                Ok(Some(Object::Peer(text))) => found.push((false, text.to_vec())),
+                Ok(Some(ReportObject::Source(text))) => found.push((true, text.to_vec())),
+                Ok(Some(ReportObject::Peer(text))) => found.push((false, text.to_vec())),
                 Ok(None) => break,
                 Err(_) => return (found, false),
             }
@@ -209,8 +209,14 @@ pub fn verdicts_of_reports(data: &[u8]) {
                 network: [Network::Pod, Network::Pod, Network::Node, Network::Other][usize::from(peer[1] % 4)],
                 protocol: [Protocol::Icmp, Protocol::Icmp, Protocol::Icmpv6, Protocol::Other]
                     [usize::from(peer[1] >> 2 & 3)],
-                state: [State::Ready, State::Ready, State::Unready, State::Terminating, State::Left, State::Other]
-                    [usize::from(peer[1] >> 4) % 6],
+                state: [
+                    PeerState::Ready,
+                    PeerState::Ready,
+                    PeerState::Unready,
+                    PeerState::Terminating,
+                    PeerState::Left,
+                    PeerState::Other,
+                ][usize::from(peer[1] >> 4) % 6],
                 address: Some(if peer[1] == 255 { [127, 0, 0, 1] } else { [10, 0, 0, 1] }.into()),
                 since_unix_seconds: (peer[7] % 2 == 1).then(|| u64::from(peer[7]) << (peer[6] % 57)),
                 usual_rtt_p50_seconds: figure(peer[3]),

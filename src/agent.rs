@@ -188,7 +188,7 @@ fn new_view(settings: &RunSettings, about: About) -> View {
     View {
         node: settings.node_name.clone(),
         directory: RwLock::new(Directory::default()),
-        statistics: Statistics::of_methods(settings.scale(), settings.interval.into(), settings.probes),
+        statistics: Statistics::for_methods(settings.scale(), settings.interval.into(), settings.probes),
         health: Health::default(),
         about,
         traces: PeerTraces::default(),

@@ -101,9 +101,9 @@ fn run(arguments: Vec<OsString>) -> i32 {
             return doctor::run(&settings).map_or_else(
                 |error| {
                     console::print_error(&error);
-                    doctor::Outcome::Unknown.exit_code()
+                    doctor::Conclusion::Unknown.exit_code()
                 },
-                doctor::Outcome::exit_code,
+                doctor::Conclusion::exit_code,
             );
         }
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),

@@ -342,7 +342,7 @@ fn a_report_is_as_short_as_its_numbers_are_exact() {
     unfollowed(|| println!("300 peers: {} bytes, {} of a peer", body.len(), body.len() / 300));
     let row: Value = serde_json::from_str(&body).expect("JSON");
     for (slot, peer) in (0..).zip(row["peers"].as_array().expect("peers")) {
-        let read = agent.statistics().of(Method::Icmp).slot(SlotId(slot)).expect("a slot");
+        let read = agent.statistics().method(Method::Icmp).slot(SlotId(slot)).expect("a slot");
         for (name, q) in [("rtt_p50_seconds", 0.5), ("rtt_p99_seconds", 0.99)] {
             let exact = read.rtt_quantile(q).expect("answers");
             let reported = peer[name].as_f64().expect("a time");

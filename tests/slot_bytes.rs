@@ -184,7 +184,7 @@ fn memory_comes_back_when_peers_leave_as_often_as_they_do() {
         println!("bytes with ten peers, freshly started and after each wave: {:?}, {waves:?}", fresh.resident());
     });
     assert!(waves.iter().all(|resident| *resident == fresh.resident()));
-    let statistics = |slot| agent.statistics.of(Method::Icmp).slot(slot).expect("a slot in use").read();
+    let statistics = |slot| agent.statistics.method(Method::Icmp).slot(slot).expect("a slot in use").read();
     let sent: Vec<u64> = agent.directory.peers().map(|(slot, _)| statistics(slot).sent).collect();
     assert!(sent.iter().all(|sent| *sent >= 10 * 15 - 1), "and they went on counting: {sent:?}");
 }

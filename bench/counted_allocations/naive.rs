@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use kube_canary::statistics::Bounds;
+use kube_canary::statistics::BucketBounds;
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, Opts, Registry, TextEncoder,
 };
@@ -34,7 +34,7 @@ struct Peer {
 impl Metrics {
     fn new() -> Self {
         let registry = Registry::new();
-        let buckets = Bounds::default().as_slice().iter().map(|bound| bound.as_secs_f64()).collect();
+        let buckets = BucketBounds::default().as_slice().iter().map(|bound| bound.as_secs_f64()).collect();
         let rtt = HistogramOpts::new("probe_rtt_seconds", "Round-trip times.").buckets(buckets);
         let rtt = HistogramVec::new(rtt, &LABELS).expect("a name");
         registry.register(Box::new(rtt.clone())).expect("a new name");

@@ -80,7 +80,7 @@ impl Agent {
         let directory = self.view.directory.read().expect("no panic");
         let readings = directory
             .peers()
-            .filter_map(|(slot, _)| self.view.statistics.of(Method::Icmp).slot(slot))
+            .filter_map(|(slot, _)| self.view.statistics.method(Method::Icmp).slot(slot))
             .map(|slot| slot.read());
         readings.fold((0, 0), |(sent, lost), peer| (sent + peer.sent, lost + peer.lost))
     }

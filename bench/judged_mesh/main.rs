@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use kube_canary::mesh::domains::Domains;
-use kube_canary::mesh::matrix::{Bounds, Cell, Matrix};
+use kube_canary::mesh::matrix::{Cell, Matrix, MatrixBounds};
 use kube_canary::mesh::verdicts;
 use kube_canary::report::{Age, Peer, RecentPeer, RecentSource, Source};
 use kube_canary::sys::clock;
@@ -116,7 +116,7 @@ fn begin(matrix: &mut Matrix, node: &str, zone: &str, nodes: usize) {
 }
 
 fn made(nodes: usize, peers: usize, fault: Fault) -> Matrix {
-    let mut matrix = Matrix::within(Bounds { rows: nodes, nodes, bytes: BYTES_MAX }, 1_800_000_000);
+    let mut matrix = Matrix::within(MatrixBounds { rows: nodes, nodes, bytes: BYTES_MAX }, 1_800_000_000);
     let mut state = 20_261_122;
     let zone = |node: usize| format!("zone-{}", node % ZONES);
     for node in 0..nodes {

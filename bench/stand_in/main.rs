@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use kube_canary::discovery::members::{MemberId, Members};
 use kube_canary::discovery::name_in_reports;
 use kube_canary::discovery::selection::Scheme;
-use kube_canary::report::compact::{self, Writer};
+use kube_canary::report::compact::{self, CompactWriter};
 use kube_canary::report::{Peer, Protocol, RecentPeer, RecentSource, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -174,7 +174,7 @@ impl Mesh {
             },
             ..Source::default()
         };
-        let mut writer = Writer::new(&source, name_in_reports(name), whole(now));
+        let mut writer = CompactWriter::new(&source, name_in_reports(name), whole(now));
         for peer in peers {
             let hash = name_in_reports(&self.nodes[*peer].name);
             self.protocols.iter().for_each(|protocol| writer.peer(hash, &self.peer(node, *peer, *protocol, now)));

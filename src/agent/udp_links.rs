@@ -39,7 +39,7 @@ impl ProbeLoop {
         self.view.strangers.set_heard(udp.reflecting().reflector.strangers(now));
         let slots = self.slots;
         let mut extras = FLOW_PROBES_PER_SECOND.min(slots);
-        let (mut links, mut worst) = (Links::default(), None);
+        let (mut links, mut worst) = (AgentLinks::default(), None);
         for index in 0..slots {
             // Each second begins at another slot, so that the budget serves all of them.
             let slot = SlotId::at((index + self.first_extra) % slots);
@@ -58,7 +58,7 @@ impl ProbeLoop {
             links.probed += 1;
             let Some((flow, percent)) = flows.trace_candidate() else { continue };
             // The counts of the flows reach further back than the recent window.
-            let recent = statistics.of(Method::Udp).recent(slot, now).filter(|recent| recent.lost > 0);
+            let recent = statistics.method(Method::Udp).recent(slot, now).filter(|recent| recent.lost > 0);
             let Some(recent) = recent else { continue };
             links.losing += 1;
             let way = link.flow_ways()[usize::from(flow)];
@@ -87,12 +87,12 @@ impl ProbeLoop {
 
 /// The links of an agent.
 #[derive(Default)]
-struct Links {
+struct AgentLinks {
     probed: u32,
     losing: u32,
 }
 
-impl Links {
+impl AgentLinks {
     /// Whether the cause may be behind a hop that traces of some links show. If most links lose, it
     /// is near, and all agents would trace the same.
     const fn are_few_losing(&self) -> bool {

@@ -16,7 +16,7 @@ const DECIDED_WITHIN: Nanos = Nanos::from_millis(1_000);
 
 /// A cause: probes of one family that are not sent for one reason.
 #[derive(Clone, Copy, Debug, Default)]
-struct Cause {
+struct UnsentReason {
     /// Number of failed probes of each method when the counters were last read.
     counts: [u64; Method::ALL.len()],
     /// The methods whose probes fail, one bit each.
@@ -31,7 +31,7 @@ struct Cause {
 
 /// What to say of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum UnsentChange {
     /// Probes of these methods, one bit each, cannot be sent.
     Begun(u8),
     /// They are sent again, or no longer tried.
@@ -41,7 +41,7 @@ pub enum Change {
 /// The causes that the log has named.
 #[derive(Debug)]
 pub struct UnsentLog {
-    causes: [[Cause; SendError::ALL.len()]; Family::ALL.len()],
+    causes: [[UnsentReason; SendError::ALL.len()]; Family::ALL.len()],
     /// A cause is named once every method had the time to meet it, so that one line names them all.
     wait: Nanos,
     over_after: Nanos,
@@ -60,7 +60,7 @@ impl UnsentLog {
         &mut self,
         now: Nanos,
         count: impl Fn(Method, Family, SendError) -> u64,
-        mut change: impl FnMut(Family, SendError, Change),
+        mut change: impl FnMut(Family, SendError, UnsentChange),
     ) {
         for (family, causes) in Family::ALL.into_iter().zip(&mut self.causes) {
             for (reason, cause) in SendError::ALL.into_iter().zip(causes) {
@@ -73,8 +73,8 @@ impl UnsentLog {
     }
 }
 
-impl Cause {
-    fn look(&mut self, now: Nanos, counts: [u64; 3], wait: Nanos, over_after: Nanos) -> Option<Change> {
+impl UnsentReason {
+    fn look(&mut self, now: Nanos, counts: [u64; 3], wait: Nanos, over_after: Nanos) -> Option<UnsentChange> {
         let before = std::mem::replace(&mut self.counts, counts);
         let failed =
             counts.iter().zip(before).rev().fold(0, |bits, (now, before)| bits << 1 | u8::from(*now != before));
@@ -87,26 +87,26 @@ impl Cause {
         }
         if self.methods != self.named && now.since(self.since) >= wait {
             self.named = self.methods;
-            return Some(Change::Begun(self.named));
+            return Some(UnsentChange::Begun(self.named));
         }
         if self.methods != 0 && now.since(self.last) > over_after {
             *self = Self { counts, ..Self::default() };
-            return Some(Change::Over);
+            return Some(UnsentChange::Over);
         }
         None
     }
 }
 
 /// Writes a change to the log.
-pub fn write(family: Family, reason: SendError, change: Change) {
+pub fn write(family: Family, reason: SendError, change: UnsentChange) {
     let version = family.name();
     match change {
-        Change::Begun(methods) => log::warn!(
+        UnsentChange::Begun(methods) => log::warn!(
             "probes cannot be sent by {} over {version}: {}; /api/v1/peers says to which peers",
             names(methods),
             reason.words()
         ),
-        Change::Over => log::info!("no more probes over {version} fail to be sent: {}", reason.words()),
+        UnsentChange::Over => log::info!("no more probes over {version} fail to be sent: {}", reason.words()),
     }
 }
 
@@ -122,7 +122,9 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     /// Returns what the log says, and when, if probes fail at these seconds.
-    fn said(failures: &[(Method, Family, SendError, std::ops::Range<u64>)]) -> Vec<(u64, Family, SendError, Change)> {
+    fn said(
+        failures: &[(Method, Family, SendError, std::ops::Range<u64>)],
+    ) -> Vec<(u64, Family, SendError, UnsentChange)> {
         let (mut log, mut said) = (UnsentLog::new(Nanos(SECOND), Nanos(SECOND)), Vec::new());
         for second in 0..400 {
             let count = |method: Method, family, reason| {
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn a_cause_has_one_line_for_all_methods_and_peers() {
         let all = Method::ALL.map(|method| (method, Family::V6, SendError::NoRoute, 5..400));
-        assert_eq!(said(&all), [(17, Family::V6, SendError::NoRoute, Change::Begun(0b111))]);
+        assert_eq!(said(&all), [(17, Family::V6, SendError::NoRoute, UnsentChange::Begun(0b111))]);
         assert_eq!(names(0b101), "ICMP, TCP");
     }
 
@@ -156,17 +158,17 @@ mod tests {
             (Method::Icmp, v4, firewall, 200..210),
             (Method::Icmp, v4, SendError::NoBuffer, 205..206),
         ]);
-        let begun = |second, reason, methods| (second, v4, reason, Change::Begun(methods));
+        let begun = |second, reason, methods| (second, v4, reason, UnsentChange::Begun(methods));
         assert_eq!(
             found,
             [
                 begun(17, firewall, 1),
                 begun(42, firewall, 3),
-                (110, v4, firewall, Change::Over),
+                (110, v4, firewall, UnsentChange::Over),
                 begun(212, firewall, 1),
                 begun(217, SendError::NoBuffer, 1),
-                (266, v4, SendError::NoBuffer, Change::Over),
-                (270, v4, firewall, Change::Over),
+                (266, v4, SendError::NoBuffer, UnsentChange::Over),
+                (270, v4, firewall, UnsentChange::Over),
             ]
         );
     }

@@ -18,7 +18,7 @@ use crate::limits::{
 use crate::logging::LogFormat;
 use crate::mesh::domains;
 use crate::peers::{Family, Method, Methods};
-use crate::statistics::{Bounds, Scale};
+use crate::statistics::{BucketBounds, Scale};
 use crate::units::parse_duration;
 
 const LISTEN_DEFAULT: &str = "[::]:9877";
@@ -53,7 +53,7 @@ pub struct RunSettings {
     /// Bytes after the ICMP header.
     pub payload_bytes: usize,
     /// Bounds of the RTT histogram.
-    pub rtt_buckets: Bounds,
+    pub rtt_buckets: BucketBounds,
     /// Largest number of nodes to probe; 0 means all.
     pub max_peers: usize,
     /// Whether peers are also probed at their nodes' addresses.
@@ -210,9 +210,9 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "ADDR:PORT, such as 0.0.0.0:9877 or [::1]:9877".to_owned())
 }
 
-fn bounds(text: &str) -> Result<Bounds, String> {
+fn bounds(text: &str) -> Result<BucketBounds, String> {
     let durations: Result<Vec<Duration>, String> = text.split(',').map(|part| parse_duration(part.trim())).collect();
-    Bounds::new(&durations?)
+    BucketBounds::new(&durations?)
 }
 
 fn link_series(text: &str) -> Result<LinkSeries, String> {
@@ -382,7 +382,7 @@ mod tests {
         assert_eq!((s.interval, s.timeout, s.payload_bytes), (Duration::from_secs(1), Duration::from_secs(1), 56));
         assert_eq!((s.listen.to_string(), s.http_workers, s.max_peers), ("[::]:9877".into(), 4, 24));
         assert_eq!((s.probes, s.flows, s.udp_port, s.tcp_port), (Methods::ALL, 16, 9_877, 9_878));
-        assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_mins(5), Bounds::default()));
+        assert_eq!((s.forget_after, s.rtt_buckets), (Duration::from_mins(5), BucketBounds::default()));
         assert!(!s.node_name.is_empty());
     }
 

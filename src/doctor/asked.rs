@@ -9,7 +9,7 @@ use hyper::StatusCode;
 use super::DoctorError;
 use super::lines::MeshLines;
 use super::output::{Examination, Unanswered};
-use super::reading::Reading;
+use super::reading::MeshReading;
 use crate::config::{AgentUrl, Agents, Host};
 use crate::fleet::ask::{self, AgentAnswer, AskError, Targets, foreign, within};
 use crate::http::client::GetError;
@@ -39,7 +39,7 @@ pub async fn examine(
 ) -> Result<Examination, DoctorError> {
     let Targets { urls, unresolved } = targets;
     let agent_urls = &urls[..];
-    let mut reading = Reading::default();
+    let mut reading = MeshReading::default();
     let mut failed: Vec<(usize, AskError)> = Vec::new();
     match agents {
         Agents::Urls(_) => {
@@ -74,7 +74,7 @@ pub async fn examine(
 /// Reads the mesh through one agent: its own report, and those of the nodes that are named, which
 /// it passes on. These name further ones, so the nearest are read before the limit is reached. What
 /// another agent has passed on before is not asked for again.
-async fn mesh(agent: &AgentUrl, document: usize, reading: &mut Reading) -> Result<(), AskError> {
+async fn mesh(agent: &AgentUrl, document: usize, reading: &mut MeshReading) -> Result<(), AskError> {
     reading.report(document, &ask::report(agent).await?).map_err(foreign(report::PATH))?;
     let mut asked = HashSet::new();
     loop {
@@ -98,7 +98,7 @@ async fn mesh(agent: &AgentUrl, document: usize, reading: &mut Reading) -> Resul
 }
 
 /// Reads the reports that an agent passes on at this path. Repeats the request while it is busy.
-async fn passed_on(agent: &AgentUrl, document: usize, path: &str, reading: &mut Reading) -> Result<(), AskError> {
+async fn passed_on(agent: &AgentUrl, document: usize, path: &str, reading: &mut MeshReading) -> Result<(), AskError> {
     let answer = loop {
         match AgentAnswer::request(agent, path).await {
             Err(AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE))) => {

@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::lines::{HEAD, MeshError, MeshLines};
 use super::output::{Examination, Unread};
-use super::reading::{Fields, FieldsError, Reading, ReportError};
+use super::reading::{FieldsError, MeshFields, MeshReading, ReportError};
 use crate::config::RowsFile;
 use crate::limits::{MESH_DOCUMENT_BYTES_MAX, OFFLINE_BYTES_MAX, REPORT_BYTES_MAX};
 use crate::mesh::domains::Domains;
@@ -46,11 +46,11 @@ const FOREIGN: [(&[u8], &str); 6] = [
 #[error("--rows {file}: {reason}")]
 pub struct FileError {
     file: String,
-    reason: Reason,
+    reason: FileReason,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Reason {
+enum FileReason {
     #[error("cannot be read: {0}")]
     Read(#[from] io::Error),
     #[error("is {0} first")]
@@ -89,7 +89,7 @@ enum LineError {
 /// # Errors
 /// [`FileError`]: no report could be read.
 pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Examination, FileError> {
-    let failed = |reason: Reason| FileError { file: file.to_string(), reason };
+    let failed = |reason: FileReason| FileError { file: file.to_string(), reason };
     let read = match file {
         RowsFile::StandardInput => read(&mut io::stdin().lock()),
         RowsFile::Path(path) => File::open(path).and_then(|file| read(&mut BufReader::with_capacity(1 << 16, file))),
@@ -100,7 +100,7 @@ pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Examina
     let examination = examination.with_unread(unread);
     if examination.rows() == 0 {
         let first = examination.unread.first().map_or_else(|| "a mesh without reports".into(), ToString::to_string);
-        return Err(failed(Reason::NoReport(first)));
+        return Err(failed(FileReason::NoReport(first)));
     }
     Ok(examination)
 }
@@ -113,9 +113,9 @@ pub fn examine(file: &RowsFile, domains: Option<Arc<Domains>>) -> Result<Examina
 pub fn expect_lasting(file: &RowsFile) -> Result<(), FileError> {
     let is_once = match file {
         RowsFile::StandardInput => true,
-        RowsFile::Path(path) => path.metadata().is_ok_and(|it| !it.is_file() && !it.is_dir()),
+        RowsFile::Path(path) => path.metadata().is_ok_and(|metadata| !metadata.is_file() && !metadata.is_dir()),
     };
-    if is_once { Err(FileError { file: file.to_string(), reason: Reason::Once }) } else { Ok(()) }
+    if is_once { Err(FileError { file: file.to_string(), reason: FileReason::Once }) } else { Ok(()) }
 }
 
 /// The parts that were not read. The first few are named by their lines.
@@ -191,17 +191,17 @@ impl<R: BufRead> Text<'_, R> {
 }
 
 /// Reads all reports. The outer error is the system's.
-fn read(from: &mut impl BufRead) -> io::Result<Result<(Reading, Vec<Unread>), Reason>> {
+fn read(from: &mut impl BufRead) -> io::Result<Result<(MeshReading, Vec<Unread>), FileReason>> {
     if let Some((_, what)) = FOREIGN.iter().find(|(begin, _)| from.fill_buf().is_ok_and(|text| text.starts_with(begin)))
     {
-        return Ok(Err(Reason::Foreign(what)));
+        return Ok(Err(FileReason::Foreign(what)));
     }
     let mut text = Text { from, bytes_left: OFFLINE_BYTES_MAX, line: Vec::new(), number: 0 };
-    let (mut reading, mut unread) = (Reading::off_line(), UnreadParts::default());
+    let (mut reading, mut unread) = (MeshReading::off_line(), UnreadParts::default());
     match text.next()? {
-        Ok(false) => return Ok(Err(Reason::Empty)),
+        Ok(false) => return Ok(Err(FileReason::Empty)),
         Err(error) if !begins_document(text.line.trim_ascii_start()) => {
-            return Ok(Err(Reason::NoReport(error.to_string())));
+            return Ok(Err(FileReason::NoReport(error.to_string())));
         }
         // A line of a report, or a mesh in one line that may be longer than other lines.
         Ok(true) | Err(_) => {}
@@ -253,7 +253,7 @@ fn each_line(
 }
 
 /// Reads the mesh as an agent writes it, from its first line on.
-fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: &mut UnreadParts) -> io::Result<()> {
+fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut MeshReading, unread: &mut UnreadParts) -> io::Result<()> {
     let mut lines = MeshLines::default();
     let is_read = each_line(text, unread, |line| Ok(lines.take(DOCUMENT, line, reading)?))?;
     if is_read && let Err(error) = lines.end() {
@@ -263,7 +263,11 @@ fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: &
 }
 
 /// Reads one report per line, from the first line on.
-fn read_lines(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: &mut UnreadParts) -> io::Result<()> {
+fn read_lines(
+    text: &mut Text<'_, impl BufRead>,
+    reading: &mut MeshReading,
+    unread: &mut UnreadParts,
+) -> io::Result<()> {
     let mut reports = 0;
     each_line(text, unread, |line| {
         reports += 1;
@@ -277,7 +281,7 @@ fn read_lines(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: 
 
 /// A mesh, or a single report.
 #[derive(Deserialize)]
-struct Document<'a> {
+struct InputDocument<'a> {
     #[serde(borrow)]
     rows: Option<Vec<Report<'a>>>,
     missing: Option<Vec<Missing>>,
@@ -288,7 +292,11 @@ struct Document<'a> {
 }
 
 /// Reads a sequence of meshes and reports in any format, from the first line on.
-fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: &mut UnreadParts) -> io::Result<()> {
+fn read_whole(
+    text: &mut Text<'_, impl BufRead>,
+    reading: &mut MeshReading,
+    unread: &mut UnreadParts,
+) -> io::Result<()> {
     // The parser counts lines, so the blank ones are added.
     let mut whole = vec![b'\n'; text.number - 1];
     whole.append(&mut text.line);
@@ -298,15 +306,15 @@ fn read_whole(text: &mut Text<'_, impl BufRead>, reading: &mut Reading, unread: 
         unread.add(None, LineError::WholeBytes);
         return Ok(());
     }
-    for document in serde_json::Deserializer::from_slice(&whole).into_iter::<Document<'_>>() {
+    for document in serde_json::Deserializer::from_slice(&whole).into_iter::<InputDocument<'_>>() {
         match document {
-            Ok(Document { rows: Some(reports), missing: Some(missing), .. }) => {
+            Ok(InputDocument { rows: Some(reports), missing: Some(missing), .. }) => {
                 for report in &reports {
                     unread.add_if(reading.whole_report(DOCUMENT, report));
                 }
-                unread.add_if(reading.whole_fields(DOCUMENT, Fields { missing }));
+                unread.add_if(reading.whole_fields(DOCUMENT, MeshFields { missing }));
             }
-            Ok(Document { rows: None, source: Some(source), peers: Some(peers), .. }) => {
+            Ok(InputDocument { rows: None, source: Some(source), peers: Some(peers), .. }) => {
                 unread.add_if(reading.whole_report(DOCUMENT, &Report { source, peers }));
             }
             Ok(_) => unread.add(None, LineError::Neither),

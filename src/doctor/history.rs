@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::judges::{BYTES_MAX, Judge, VERDICTS_MAX};
 use super::output::{Unanswered, count, finding, joined, stamp, tint};
-use super::{DoctorError, Outcome};
+use super::{Conclusion, DoctorError};
 use crate::config::{AgentUrl, Agents};
 use crate::fleet::ask::{self, AGENT_TIME, AgentAnswer, AskError, foreign, within};
 use crate::fleet::{FleetError, system};
@@ -42,7 +42,7 @@ struct History {
 ///
 /// # Errors
 /// [`DoctorError`]: no agent could be asked, or none has answered.
-pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Outcome, DoctorError> {
+pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Conclusion, DoctorError> {
     let mut unanswered = Vec::new();
     // The agent beside this command is asked before any name is resolved.
     let own = agents.own();
@@ -56,13 +56,13 @@ pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Outc
     let now = clock::realtime().as_secs();
     let text = if json { json_line(&history) } else { history.text(terminal, now) };
     console::print(text).map_err(system("write to standard output"))?;
-    Ok(Outcome::Well)
+    Ok(Conclusion::Well)
 }
 
 /// Asks these agents one after the other, until one answers.
 async fn first(agents: &[AgentUrl], unanswered: &mut Vec<Unanswered>) -> Option<History> {
     for url in agents {
-        let error = match within(AGENT_TIME, of_agent(url)).await {
+        let error = match within(AGENT_TIME, ask_agent(url)).await {
             Ok(history) => return Some(history),
             Err(AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE))) => {
                 "no judge answers it, and only judges keep the past".to_owned()
@@ -75,7 +75,7 @@ async fn first(agents: &[AgentUrl], unanswered: &mut Vec<Unanswered>) -> Option<
     None
 }
 
-async fn of_agent(agent: &AgentUrl) -> Result<History, AskError> {
+async fn ask_agent(agent: &AgentUrl) -> Result<History, AskError> {
     let text = AgentAnswer::request(agent, PATH).await?.whole(BYTES_MAX).await?;
     serde_json::from_slice(&text).map_err(foreign(PATH))
 }

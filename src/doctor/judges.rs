@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::output::{Unanswered, count, joined};
-use super::reading::Reading;
+use super::reading::MeshReading;
 use super::traces::OfVerdict;
 use crate::config::{AgentUrl, Agents};
 use crate::fleet::ask::{self, AgentAnswer, AskError, Targets, foreign};
 use crate::http::client::GetError;
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
 use crate::mesh::JUDGES;
-use crate::mesh::verdicts::{Overall, State, Unsent, UnsentProbes, Verdict};
+use crate::mesh::verdicts::{MeshState, Overall, UnsentEntry, UnsentProbes, Verdict};
 use crate::report::{Missing, at_most};
 
 const PATH: &str = "/api/v1/verdicts";
@@ -61,7 +61,7 @@ pub struct Judge {
 
 /// Says which judges have judged, and how much.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
+pub struct JudgesSummary {
     /// The judges that have answered; at least one.
     pub judges: Vec<Judge>,
     /// The age of the oldest of their judgements.
@@ -80,13 +80,13 @@ pub struct Judged {
 
 /// What the judges agree on.
 #[derive(Debug)]
-pub struct Agreed {
+pub struct JudgesFindings {
     /// Says which judges have judged, and how much.
-    pub judged: Judged,
+    pub judged: JudgesSummary,
     /// The state of the mesh in one line.
     pub headline: String,
     /// The state of the mesh.
-    pub state: State,
+    pub state: MeshState,
     /// The verdicts that hold, the gravest first.
     pub verdicts: Vec<Verdict>,
     /// The traces of their links.
@@ -103,7 +103,7 @@ pub struct Agreed {
 
 /// The answer of an agent. Without judges it says nothing of the mesh.
 #[derive(Debug, Deserialize)]
-struct Document {
+struct VerdictsAnswer {
     #[serde(deserialize_with = "at_most::<_, JUDGES, _>")]
     judges: Vec<Judge>,
     nodes: usize,
@@ -112,7 +112,7 @@ struct Document {
     missing_not_listed: usize,
     not_gathered: usize,
     headline: String,
-    state: State,
+    state: MeshState,
     #[serde(flatten)]
     unsent: UnsentProbes,
     overall: Overall,
@@ -121,7 +121,7 @@ struct Document {
 }
 
 /// Asks these agents, until one knows what the judges agree on. None if none does.
-pub async fn agreed(agents: &[AgentUrl]) -> Option<Agreed> {
+pub async fn agreed(agents: &[AgentUrl]) -> Option<JudgesFindings> {
     let end = Instant::now() + ALL_TIME;
     let mut waiting = agents.iter();
     let (mut asked, mut without_judges, mut unanswered) = (JoinSet::new(), 0, Vec::new());
@@ -132,7 +132,7 @@ pub async fn agreed(agents: &[AgentUrl]) -> Option<Agreed> {
         if asked.len() < AGENTS_AT_ONCE
             && let Some(agent) = waiting.next().cloned()
         {
-            asked.spawn(async move { (of_agent(&agent).await, agent) });
+            asked.spawn(async move { (ask_agent(&agent).await, agent) });
         }
         let (answer, agent) = tokio::select! {
             done = asked.join_next() => match done {
@@ -152,14 +152,14 @@ pub async fn agreed(agents: &[AgentUrl]) -> Option<Agreed> {
     }
 }
 
-async fn of_agent(agent: &AgentUrl) -> Result<Document, AskError> {
+async fn ask_agent(agent: &AgentUrl) -> Result<VerdictsAnswer, AskError> {
     let text = AgentAnswer::request(agent, PATH).await?.whole(BYTES_MAX).await?;
     serde_json::from_slice(&text).map_err(foreign(PATH))
 }
 
-impl Agreed {
-    /// Does the same as [`Agreed::with_traces`] with the agents to ask now. If a name cannot be
-    /// resolved, it has those of the agents that are known without it.
+impl JudgesFindings {
+    /// Does the same as [`JudgesFindings::with_traces`] with the agents to ask now. If a name
+    /// cannot be resolved, it has those of the agents that are known without it.
     pub async fn with_traces_of(mut self, agents: &Agents) -> Self {
         if !self.may_have_traces() {
             return self;
@@ -182,7 +182,7 @@ impl Agreed {
         if !self.may_have_traces() {
             return self;
         }
-        let (agents, mut reading) = (if agents.len() > TRACING_MAX { &[] } else { agents }, Reading::default());
+        let (agents, mut reading) = (if agents.len() > TRACING_MAX { &[] } else { agents }, MeshReading::default());
         let ask_report = |agent: AgentUrl| async move { ask::report(&agent).await };
         let take = |document, answer: Result<Vec<u8>, AskError>| {
             // A report that breaks off has its first traces.
@@ -190,21 +190,21 @@ impl Agreed {
         };
         let _ = timeout(ALL_TIME, ask::each(agents, ask_report, take)).await;
         let (_, _, reports, facts) = reading.finish();
-        self.traces = facts.traces.of(&self.verdicts);
+        self.traces = facts.traces.by_verdict(&self.verdicts);
         self.judged.tracing = Some(reports);
         self
     }
 }
 
-impl Document {
-    fn agreed(self, unanswered: Vec<Unanswered>) -> Agreed {
+impl VerdictsAnswer {
+    fn agreed(self, unanswered: Vec<Unanswered>) -> JudgesFindings {
         let Self { judges, nodes, missing, missing_not_listed, not_gathered, headline, state, .. } = self;
         let Self { mut unsent, overall, verdicts, .. } = self;
-        unsent.unsent.retain(Unsent::is_bounded);
+        unsent.unsent.retain(UnsentEntry::is_bounded);
         let overall = if overall.is_bounded() { overall } else { Overall::default() };
         let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
-        Agreed {
-            judged: Judged { judges, age_seconds, nodes, missing_not_listed, not_gathered, tracing: None },
+        JudgesFindings {
+            judged: JudgesSummary { judges, age_seconds, nodes, missing_not_listed, not_gathered, tracing: None },
             headline,
             state,
             verdicts: verdicts.into_iter().filter(Verdict::holds).collect(),
@@ -217,7 +217,7 @@ impl Document {
     }
 }
 
-impl fmt::Display for Judged {
+impl fmt::Display for JudgesSummary {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let age = Duration::try_from_secs_f64(self.age_seconds).unwrap_or(Duration::MAX).as_secs();
         let (nodes, names) = (count(self.nodes, "node"), joined(&self.judges));

@@ -4,7 +4,7 @@
 //! The trap: a document that lost its end or one of its reports must never be taken for a complete
 //! one.
 
-use super::reading::{FieldsError, Reading, ReportError};
+use super::reading::{FieldsError, MeshReading, ReportError};
 
 /// The first line of the document. No report begins like this.
 pub const HEAD: &[u8] = b"{\"rows\":[";
@@ -28,7 +28,7 @@ pub enum MeshError {
 
 /// The part of the document that the next line belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum DocumentPart {
     #[default]
     Head,
     Reports,
@@ -38,7 +38,7 @@ enum Place {
 /// A document that is being read.
 #[derive(Debug, Default)]
 pub struct MeshLines {
-    place: Place,
+    place: DocumentPart,
     reports: usize,
 }
 
@@ -52,23 +52,23 @@ impl MeshLines {
         &mut self,
         document: usize,
         line: &[u8],
-        reading: &mut Reading,
+        reading: &mut MeshReading,
     ) -> Result<Option<ReportError>, MeshError> {
         let line = line.trim_ascii();
         match self.place {
-            Place::Head | Place::End if line == HEAD => self.place = Place::Reports,
-            Place::Reports if line.starts_with(b"],") => {
-                self.place = Place::End;
+            DocumentPart::Head | DocumentPart::End if line == HEAD => self.place = DocumentPart::Reports,
+            DocumentPart::Reports if line.starts_with(b"],") => {
+                self.place = DocumentPart::End;
                 reading.fields(document, &[b"{", &line[2..]].concat())?;
             }
-            Place::Reports => {
+            DocumentPart::Reports => {
                 self.reports += 1;
                 if self.reports > reading.reports_max() {
                     return Err(ReportError::TooMany(reading.reports_max()).into());
                 }
                 return Ok(reading.report(document, line.strip_prefix(b",").unwrap_or(line)).err());
             }
-            Place::Head | Place::End => return Err(MeshError::Lines),
+            DocumentPart::Head | DocumentPart::End => return Err(MeshError::Lines),
         }
         Ok(None)
     }
@@ -78,6 +78,6 @@ impl MeshLines {
     /// # Errors
     /// [`MeshError::BrokeOff`].
     pub fn end(&self) -> Result<(), MeshError> {
-        if self.place == Place::End { Ok(()) } else { Err(MeshError::BrokeOff) }
+        if self.place == DocumentPart::End { Ok(()) } else { Err(MeshError::BrokeOff) }
     }
 }

@@ -37,7 +37,7 @@ use output::{Examination, Unanswered};
 
 /// What a judgement has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Conclusion {
     /// Every report was judged, and nothing is wrong.
     Well,
     /// At least one fault was found.
@@ -46,7 +46,7 @@ pub enum Outcome {
     Unknown,
 }
 
-impl Outcome {
+impl Conclusion {
     /// Returns the exit code. 2 is reserved for a mistake on the command line.
     pub const fn exit_code(self) -> i32 {
         match self {
@@ -79,7 +79,7 @@ pub enum DoctorError {
 // This is separate from the agent's own code, which stays resident. If it were inlined, it would
 // stay resident, too.
 #[inline(never)]
-pub fn run(settings: &DoctorSettings) -> Result<Outcome, DoctorError> {
+pub fn run(settings: &DoctorSettings) -> Result<Conclusion, DoctorError> {
     on_event_loop(async {
         let verdicts = match &settings.shows {
             Shows::Past(agents) => {
@@ -99,7 +99,7 @@ async fn once(
     settings: &DoctorSettings,
     verdicts: &Verdicts,
     domains: Option<&DomainsFile>,
-) -> Result<Outcome, DoctorError> {
+) -> Result<Conclusion, DoctorError> {
     let examined = examine(verdicts, domains).await;
     match &examined {
         Ok(Examination { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {

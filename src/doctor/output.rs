@@ -4,14 +4,14 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
-use super::Outcome;
-use super::judges::{Agreed, Judge, Judged};
-use super::reading::{OFFLINE_MESH_BYTES_MAX, OldList, Reading};
+use super::Conclusion;
+use super::judges::{Judge, JudgesFindings, JudgesSummary};
+use super::reading::{MeshReading, OFFLINE_MESH_BYTES_MAX, OldList};
 use super::traces::{OfVerdict, Traced};
 use crate::discovery::dns::ResolveError;
 use crate::limits::OFFLINE_NODES_MAX;
-use crate::mesh::matrix::Presence;
-use crate::mesh::verdicts::{self, Confidence, Judgement, Kind, Overall, State, UnsentProbes, Verdict, wording};
+use crate::mesh::matrix::RowPresence;
+use crate::mesh::verdicts::{self, Confidence, Judgement, Kind, MeshState, Overall, UnsentProbes, Verdict, wording};
 use crate::report::{Missing, Network};
 use crate::sys::clock::date;
 use crate::sys::console::{json_line, printable};
@@ -23,7 +23,7 @@ pub struct Examination {
     /// The summary in one line.
     headline: String,
     /// Whether all is well, links have losses without a known cause, or there is a cause.
-    state: State,
+    state: MeshState,
     /// Verdicts, the most severe first.
     #[serde(serialize_with = "wording::worded")]
     pub verdicts: Vec<Verdict>,
@@ -42,15 +42,15 @@ pub struct Examination {
     pub unread: Vec<Unread>,
     /// Says whether judges have judged, and how much.
     #[serde(flatten)]
-    extent: Extent,
+    extent: JudgedExtent,
 }
 
 /// Says whether judges have judged, and how much.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Extent {
+enum JudgedExtent {
     /// The judges of the mesh have.
-    Judges(Judged),
+    Judges(JudgesSummary),
     /// `doctor` has.
     Here(JudgedHere),
 }
@@ -133,20 +133,20 @@ impl fmt::Display for Unread {
 impl Examination {
     /// Returns what the judges agree on. Agents that were asked before one has answered are not
     /// needed: a node whose agent is silent is known to the judges.
-    pub fn agreed(agreed: Agreed) -> Self {
-        let Agreed { judged, headline, state, verdicts, traces, unsent, overall, missing, unanswered } = agreed;
-        let (unread, extent) = (Vec::new(), Extent::Judges(judged));
+    pub fn agreed(agreed: JudgesFindings) -> Self {
+        let JudgesFindings { judged, headline, state, verdicts, traces, unsent, overall, missing, unanswered } = agreed;
+        let (unread, extent) = (Vec::new(), JudgedExtent::Judges(judged));
         Self { headline, state, verdicts, traces, unsent, overall, missing, unanswered, unread, extent }
             .with_true_headline()
     }
 
     /// Judges everything that was read.
-    pub fn judged(reading: Reading) -> Self {
+    pub fn judged(reading: MeshReading) -> Self {
         let (matrix, missing, rows, facts) = reading.finish();
         let judgement = verdicts::judge_whole(&matrix);
         let (headline, Judgement { found, unsent, overall, .. }) = (judgement.headline(), judgement);
         let verdicts = found.verdicts;
-        let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::Listed);
+        let listed = matrix.numbers().filter(|node| matrix.get(*node).presence == RowPresence::Listed);
         let not_kept = matrix.not_kept();
         let networks = [(Network::Pod, "pod"), (Network::Node, "node")];
         // Members that no report names were not asked either.
@@ -154,14 +154,14 @@ impl Examination {
         Self {
             headline: headline.text,
             state: headline.state,
-            traces: facts.traces.of(&verdicts),
+            traces: facts.traces.by_verdict(&verdicts),
             verdicts,
             unsent,
             overall,
             missing,
             unanswered: Vec::new(),
             unread: Vec::new(),
-            extent: Extent::Here(JudgedHere {
+            extent: JudgedExtent::Here(JudgedHere {
                 judges: [],
                 instead_of_judges: false,
                 rows,
@@ -170,7 +170,11 @@ impl Examination {
                 links: matrix.cell_count(),
                 not_kept: not_kept.rows + not_kept.all_cells(),
                 members: matrix.members(),
-                networks: networks.into_iter().filter(|(it, _)| matrix.is_measured(*it)).map(|(_, it)| it).collect(),
+                networks: networks
+                    .into_iter()
+                    .filter(|(network, _)| matrix.is_measured(*network))
+                    .map(|(_, network)| network)
+                    .collect(),
                 watchers: facts.watchers,
                 watchers_missing: facts.watchers_missing,
                 old_lists: facts.old_lists,
@@ -191,7 +195,7 @@ impl Examination {
 
     /// Returns the report as one that was made because no judge has answered.
     pub fn instead_of_judges(mut self) -> Self {
-        if let Extent::Here(here) = &mut self.extent {
+        if let JudgedExtent::Here(here) = &mut self.extent {
             here.instead_of_judges = true;
         }
         self
@@ -199,7 +203,7 @@ impl Examination {
 
     /// Corrects the headline: it knows only the judged reports, not the missing ones.
     fn with_true_headline(mut self) -> Self {
-        if self.outcome() == Outcome::Unknown && self.is_measured() {
+        if self.outcome() == Conclusion::Unknown && self.is_measured() {
             let parts = self.not_judged().into_iter().filter(|(number, ..)| *number > 0);
             let parts: Vec<String> = parts.map(|(number, of, what)| format!("{} {what}", count(number, of))).collect();
             self.headline = format!("nothing found, but not all was judged: {}", parts.join(", "));
@@ -210,9 +214,9 @@ impl Examination {
     /// Returns the numbers of what was not judged, with words for each.
     fn not_judged(&self) -> [(usize, &'static str, &'static str); 5] {
         let (missing_not_listed, not_gathered, unanswered) = match &self.extent {
-            Extent::Judges(judged) => (judged.missing_not_listed, judged.not_gathered, 0),
+            JudgedExtent::Judges(judged) => (judged.missing_not_listed, judged.not_gathered, 0),
             // An agent collects a part of a large mesh.
-            Extent::Here(_) => (0, 0, self.unanswered.len()),
+            JudgedExtent::Here(_) => (0, 0, self.unanswered.len()),
         };
         [
             (self.missing.len().saturating_add(missing_not_listed), "node", "without a whole report"),
@@ -226,41 +230,41 @@ impl Examination {
     /// Whether there is at least one link.
     const fn is_measured(&self) -> bool {
         match &self.extent {
-            Extent::Judges(judged) => judged.nodes > 1,
-            Extent::Here(here) => here.links > 0,
+            JudgedExtent::Judges(judged) => judged.nodes > 1,
+            JudgedExtent::Here(here) => here.links > 0,
         }
     }
 
     /// Whether the judges of the mesh have judged.
     pub const fn is_by_judges(&self) -> bool {
-        matches!(self.extent, Extent::Judges(_))
+        matches!(self.extent, JudgedExtent::Judges(_))
     }
 
     /// Returns the number of reports that `doctor` has judged.
     pub const fn rows(&self) -> usize {
         match &self.extent {
-            Extent::Judges(_) => 0,
-            Extent::Here(here) => here.rows,
+            JudgedExtent::Judges(_) => 0,
+            JudgedExtent::Here(here) => here.rows,
         }
     }
 
     /// Whether reports or pairs exceeded the limits.
     pub const fn is_cut(&self) -> bool {
         match &self.extent {
-            Extent::Judges(_) => false,
-            Extent::Here(here) => here.not_kept > 0,
+            JudgedExtent::Judges(_) => false,
+            JudgedExtent::Here(here) => here.not_kept > 0,
         }
     }
 
     /// Returns the outcome of the examination.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Conclusion {
         match self.state {
-            State::Cause | State::Losses => return Outcome::Found,
-            State::Unknown => return Outcome::Unknown,
-            State::Well => {}
+            MeshState::Cause | MeshState::Losses => return Conclusion::Found,
+            MeshState::Unknown => return Conclusion::Unknown,
+            MeshState::Well => {}
         }
         let is_whole = self.not_judged().iter().all(|(number, ..)| *number == 0);
-        if is_whole && self.is_measured() { Outcome::Well } else { Outcome::Unknown }
+        if is_whole && self.is_measured() { Conclusion::Well } else { Conclusion::Unknown }
     }
 
     /// Returns the nodes without a complete report that no verdict mentions.
@@ -282,15 +286,15 @@ impl Examination {
     /// Returns one line that says how much was judged, and by which judges.
     pub fn extent(&self) -> String {
         match &self.extent {
-            Extent::Judges(judged) => judged.to_string(),
-            Extent::Here(here) => here.to_string(),
+            JudgedExtent::Judges(judged) => judged.to_string(),
+            JudgedExtent::Here(here) => here.to_string(),
         }
     }
 
     fn old_lists(&self) -> &[OldList] {
         match &self.extent {
-            Extent::Judges(_) => &[],
-            Extent::Here(here) => &here.old_lists,
+            JudgedExtent::Judges(_) => &[],
+            JudgedExtent::Here(here) => &here.old_lists,
         }
     }
 
@@ -302,11 +306,11 @@ impl Examination {
     /// Returns the colour of the headline. It is red unless every verdict is only likely.
     pub fn tint(&self) -> Tint {
         match self.outcome() {
-            Outcome::Well => Tint::Good,
-            Outcome::Unknown => Tint::Warning,
-            Outcome::Found if self.verdicts.is_empty() => Tint::Bad,
-            Outcome::Found if self.verdicts.iter().all(|verdict| tint(verdict) == Tint::Warning) => Tint::Warning,
-            Outcome::Found => Tint::Bad,
+            Conclusion::Well => Tint::Good,
+            Conclusion::Unknown => Tint::Warning,
+            Conclusion::Found if self.verdicts.is_empty() => Tint::Bad,
+            Conclusion::Found if self.verdicts.iter().all(|verdict| tint(verdict) == Tint::Warning) => Tint::Warning,
+            Conclusion::Found => Tint::Bad,
         }
     }
 
@@ -434,11 +438,11 @@ pub fn stamp(unix_seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::reading::Reading;
+    use crate::doctor::reading::MeshReading;
 
     #[test]
     fn a_mesh_probed_in_part_and_old_lists_are_shown_and_are_no_fault() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         let peer = |node: &str, network: &str| {
             format!(
                 r#"{{"node":"{node}","zone":"z","network":"{network}","recent":{{"seconds":60,"sent":60,"received":60}}}}"#
@@ -456,7 +460,7 @@ mod tests {
             reading.report(0, row.as_bytes()).expect("a row");
         }
         let report = Examination::judged(reading);
-        assert_eq!(report.outcome(), Outcome::Well);
+        assert_eq!(report.outcome(), Conclusion::Well);
         assert_eq!(
             report.text(Terminal::PLAIN),
             "all well as far as measured: nothing is known of 38 nodes\n\n\
@@ -471,7 +475,7 @@ mod tests {
 
     #[test]
     fn what_could_not_be_sent_is_a_finding_with_its_reason() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         for (node, other) in [("a", "b"), ("b", "a")] {
             let row = format!(
                 r#"{{"source":{{"node":"{node}","zone":"z"}},"peers":[
@@ -482,7 +486,7 @@ mod tests {
             reading.report(0, row.as_bytes()).expect("a row");
         }
         let report = Examination::judged(reading);
-        assert_eq!((report.outcome(), report.tint()), (Outcome::Found, Tint::Bad));
+        assert_eq!((report.outcome(), report.tint()), (Conclusion::Found, Tint::Bad));
         let docs = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs");
         assert_eq!(
             report.text(Terminal::PLAIN).replace(docs, "DOCS"),

@@ -19,8 +19,8 @@ use serde::de::IgnoredAny;
 use super::traces::Traces;
 use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX, PEER_SLOTS_MAX, REPORT_PEERS_MAX};
 use crate::mesh::domains::Domains;
-use crate::mesh::matrix::{Bounds, Matrix, Presence};
-use crate::mesh::split::{Object, SplitError, Splitter};
+use crate::mesh::matrix::{Matrix, MatrixBounds, RowPresence};
+use crate::mesh::split::{ReportObject, SplitError, Splitter};
 use crate::report::{Age, Missing, Peer, Report, Source};
 use crate::sys::clock::Stopwatch;
 
@@ -69,7 +69,7 @@ pub enum FieldsError {
 
 /// The state of reading: everything that was read so far.
 #[derive(Debug)]
-pub struct Reading {
+pub struct MeshReading {
     matrix: Matrix,
     stopwatch: Stopwatch,
     /// The limit of accepted reports, and of the lines of a document.
@@ -81,14 +81,14 @@ pub struct Reading {
     owners: HashMap<IpAddr, String>,
     /// Missing nodes and the reasons, with the document they came from.
     missing: Vec<(usize, Missing)>,
-    facts: MeshFacts,
+    facts: ReportedFacts,
     /// The operator's failure domains.
     domains: Option<Arc<Domains>>,
 }
 
 /// What sources report about the mesh and about their lists.
 #[derive(Debug, Default)]
-pub struct MeshFacts {
+pub struct ReportedFacts {
     /// Sources whose list is old.
     pub old_lists: Vec<OldList>,
     /// The smallest number of watchers that a node has.
@@ -108,7 +108,7 @@ pub struct OldList {
     pub age_seconds: Option<f64>,
 }
 
-impl MeshFacts {
+impl ReportedFacts {
     fn add(&mut self, source: &Source<'_>) {
         let old = match source.peer_list_age_seconds {
             Age::Never => Some(None),
@@ -125,23 +125,23 @@ impl MeshFacts {
 
 /// The object after the reports of a mesh.
 #[derive(Deserialize)]
-pub struct Fields {
+pub struct MeshFields {
     /// The nodes without a report.
     pub missing: Vec<Missing>,
 }
 
-impl Default for Reading {
+impl Default for MeshReading {
     /// Creates the state for the answers of agents.
     fn default() -> Self {
-        Self::within(Bounds::AGENT, AGENTS_MAX)
+        Self::within(MatrixBounds::AGENT, AGENTS_MAX)
     }
 }
 
-impl Reading {
+impl MeshReading {
     /// Creates the state for reports that are judged offline. Its limits are larger than an
     /// agent's, because no agent's memory is used.
     pub fn off_line() -> Self {
-        let bounds = Bounds { rows: OFFLINE_NODES_MAX, nodes: OFFLINE_NODES_MAX, bytes: OFFLINE_MESH_BYTES_MAX };
+        let bounds = MatrixBounds { rows: OFFLINE_NODES_MAX, nodes: OFFLINE_NODES_MAX, bytes: OFFLINE_MESH_BYTES_MAX };
         Self::within(bounds, OFFLINE_NODES_MAX)
     }
 
@@ -150,7 +150,7 @@ impl Reading {
         Self { domains, ..self }
     }
 
-    fn within(bounds: Bounds, reports_max: usize) -> Self {
+    fn within(bounds: MatrixBounds, reports_max: usize) -> Self {
         let stopwatch = Stopwatch::start();
         Self {
             matrix: Matrix::within(bounds, stopwatch.epoch),
@@ -159,7 +159,7 @@ impl Reading {
             taken: HashMap::new(),
             owners: HashMap::new(),
             missing: Vec::new(),
-            facts: MeshFacts::default(),
+            facts: ReportedFacts::default(),
             domains: None,
         }
     }
@@ -171,7 +171,7 @@ impl Reading {
 
     /// Returns the nodes that reports name, and whose own has not been read.
     pub fn unread(&self) -> impl Iterator<Item = &str> {
-        let listed = self.matrix.numbers().filter(|node| self.matrix.get(*node).presence == Presence::Listed);
+        let listed = self.matrix.numbers().filter(|node| self.matrix.get(*node).presence == RowPresence::Listed);
         listed.map(|node| self.matrix.name(node))
     }
 
@@ -188,7 +188,7 @@ impl Reading {
     /// Adds a parsed report from one of several documents.
     ///
     /// # Errors
-    /// As [`Reading::report`].
+    /// As [`MeshReading::report`].
     pub fn whole_report(&mut self, document: usize, report: &Report<'_>) -> Result<(), ReportError> {
         let begun = self.begin_report(document, &report.source)?;
         let read = report.peers.iter().enumerate().try_for_each(|(before, peer)| self.peer(peer, before));
@@ -216,17 +216,17 @@ impl Reading {
         let (mut splitter, mut rest, mut peers) = (Splitter::default(), text, 0);
         while let Some(object) = splitter.next(&mut rest)? {
             match object {
-                Object::Source(text) => match self.begin_report(document, &serde_json::from_slice(text)?) {
+                ReportObject::Source(text) => match self.begin_report(document, &serde_json::from_slice(text)?) {
                     Ok(node) => *begun = Some(node),
                     // Meshes overlap. The rest is checked for validity all the same.
                     Err(ReportError::Repeated(node)) if self.taken.get(&node) != Some(&document) => {}
                     Err(error) => return Err(error),
                 },
-                Object::Peer(text) if begun.is_some() => {
+                ReportObject::Peer(text) if begun.is_some() => {
                     self.peer(&serde_json::from_slice(text)?, peers)?;
                     peers += 1;
                 }
-                Object::Peer(_) => {}
+                ReportObject::Peer(_) => {}
             }
         }
         // The splitter finds objects and their end, and accepts anything between them.
@@ -288,8 +288,8 @@ impl Reading {
     ///
     /// # Errors
     /// [`FieldsError::Missing`]. None of it is kept then.
-    pub fn whole_fields(&mut self, document: usize, fields: Fields) -> Result<(), FieldsError> {
-        let Fields { missing } = fields;
+    pub fn whole_fields(&mut self, document: usize, fields: MeshFields) -> Result<(), FieldsError> {
+        let MeshFields { missing } = fields;
         if self.missing.len() + missing.len() > MISSING_MAX {
             return Err(FieldsError::Missing);
         }
@@ -307,7 +307,7 @@ impl Reading {
 
     /// Ends the reading. Returns the matrix, the missing nodes, the number of reports, and what
     /// sources report about the mesh.
-    pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, MeshFacts) {
+    pub fn finish(mut self) -> (Matrix, Vec<Missing>, usize, ReportedFacts) {
         let (mut missing, mut known) = (Vec::new(), HashSet::new());
         for (document, found) in self.missing {
             let is_taken_elsewhere = self.taken.get(&found.node).is_some_and(|taken| *taken != document);
@@ -344,7 +344,7 @@ mod tests {
         )
     }
 
-    fn presences(matrix: &Matrix) -> Vec<(String, Presence)> {
+    fn presences(matrix: &Matrix) -> Vec<(String, RowPresence)> {
         let mut found: Vec<_> = matrix.numbers().map(|n| (matrix.name(n).to_owned(), matrix.get(n).presence)).collect();
         found.sort_by(|a, b| a.0.cmp(&b.0));
         found
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn a_source_that_several_meshes_have_counts_once() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         for document in 0..2 {
             reading.report(document, report("n1", &["n2", "n3"]).as_bytes()).unwrap();
             reading.report(document, report("n2", &["n1", "n3"]).as_bytes()).unwrap();
@@ -361,13 +361,14 @@ mod tests {
         assert_eq!((matrix.cell_count(), reports, matrix.not_kept().rows), (4, 2, 0));
         assert_eq!(missing, []);
         let node = |name: &str, presence| (name.to_owned(), presence);
-        let expected = [node("n1", Presence::Whole), node("n2", Presence::Whole), node("n3", Presence::Listed)];
+        let expected =
+            [node("n1", RowPresence::Whole), node("n2", RowPresence::Whole), node("n3", RowPresence::Listed)];
         assert_eq!(presences(&matrix), expected);
     }
 
     #[test]
     fn a_node_is_missing_only_if_no_mesh_has_its_report() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         reading.report(0, report("n1", &["n2", "n3"]).as_bytes()).unwrap();
         let fields = |nodes: &[&str]| {
             let missing: Vec<String> =
@@ -383,7 +384,7 @@ mod tests {
         assert_eq!((missing.iter().map(|m| m.node.as_str()).collect::<Vec<_>>(), reports), (vec!["n3", "n4"], 3));
         let of = |name: &str| presences(&matrix).into_iter().find(|(node, _)| node == name).unwrap().1;
         let all = ["n1", "n2", "n3", "n4"].map(of);
-        assert_eq!(all, [Presence::Whole, Presence::Whole, Presence::Missing, Presence::Broken]);
+        assert_eq!(all, [RowPresence::Whole, RowPresence::Whole, RowPresence::Missing, RowPresence::Broken]);
     }
 
     /// The text after the reports, with these missing nodes.
@@ -397,11 +398,11 @@ mod tests {
         let broke_off = behind(r#"{"node":"n3","error":"broke off"}"#);
         let (of_half, of_whole) = ((&half, broke_off), (&whole, behind("")));
         for (documents, is_missing, expected) in [
-            ([&of_half, &of_whole], true, Presence::Broken),
-            ([&of_whole, &of_half], false, Presence::Whole),
-            ([&of_half, &of_half], true, Presence::Broken),
+            ([&of_half, &of_whole], true, RowPresence::Broken),
+            ([&of_whole, &of_half], false, RowPresence::Whole),
+            ([&of_half, &of_half], true, RowPresence::Broken),
         ] {
-            let mut reading = Reading::default();
+            let mut reading = MeshReading::default();
             for (document, (row, fields)) in documents.into_iter().enumerate() {
                 reading.report(document, row.as_bytes()).unwrap();
                 reading.fields(document, fields.as_bytes()).unwrap();
@@ -417,7 +418,7 @@ mod tests {
     fn a_report_with_a_text_between_its_objects_is_invalid() {
         let whole = report("n1", &["n2", "n3"]);
         for (from, to) in [("},{\"node\":\"n3\"", "}x{\"node\":\"n3\""), ("}]}", "}}}"), ("[1]", "[1"), ("[1]", "1]")] {
-            let mut reading = Reading::default();
+            let mut reading = MeshReading::default();
             let bad = whole.replace(from, to);
             assert!(bad != whole && reading.report(0, bad.as_bytes()).is_err(), "{bad}");
             let (_, missing, _, _) = reading.finish();
@@ -431,11 +432,11 @@ mod tests {
             let peers: Vec<String> = (0..peers).map(|n| format!(r#"{{"node":"p{n}"}}"#)).collect();
             format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, peers.join(","))
         };
-        Reading::default().report(0, report(REPORT_PEERS_MAX).as_bytes()).unwrap();
-        let error = Reading::default().report(0, report(REPORT_PEERS_MAX + 1).as_bytes()).unwrap_err();
+        MeshReading::default().report(0, report(REPORT_PEERS_MAX).as_bytes()).unwrap();
+        let error = MeshReading::default().report(0, report(REPORT_PEERS_MAX + 1).as_bytes()).unwrap_err();
         assert!(matches!(error, ReportError::Peers), "{error}");
 
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         let source = |node: &str| format!(r#"{{"source":{{"node":"{node}"}},"peers":[]}}"#);
         for number in 0..AGENTS_MAX {
             reading.report(0, source(&number.to_string()).as_bytes()).unwrap();
@@ -443,7 +444,7 @@ mod tests {
         assert!(matches!(reading.report(0, source("one more").as_bytes()), Err(ReportError::TooMany(AGENTS_MAX))));
         reading.report(1, source("7").as_bytes()).unwrap();
         let long = source(&"a".repeat(NAME_BYTES_MAX + 1));
-        assert!(matches!(Reading::default().report(0, long.as_bytes()), Err(ReportError::Name)));
+        assert!(matches!(MeshReading::default().report(0, long.as_bytes()), Err(ReportError::Name)));
 
         let many = |count: usize| {
             let missing: Vec<String> = (0..count).map(|n| format!(r#"{{"node":"m{n}","error":""}}"#)).collect();
@@ -456,7 +457,7 @@ mod tests {
 
     #[test]
     fn a_report_that_names_a_node_twice_is_invalid_and_its_earlier_part_counts() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         let twice = report("n1", &["n2", "n3", "n2", "n4"]);
         let error = reading.report(0, twice.as_bytes()).unwrap_err();
         assert!(matches!(&error, ReportError::Twice(node) if node == "n2"), "{error}");
@@ -468,12 +469,12 @@ mod tests {
         let (matrix, missing, _, _) = reading.finish();
         let error = "not a report: it names n2 twice".to_owned();
         assert_eq!(missing, [Missing { node: "n1".into(), error }]);
-        assert_eq!((presences(&matrix)[0].1, matrix.cell_count()), (Presence::Broken, 2 + 3));
+        assert_eq!((presences(&matrix)[0].1, matrix.cell_count()), (RowPresence::Broken, 2 + 3));
     }
 
     #[test]
     fn a_second_report_of_a_node_is_refused_in_the_same_document_and_skipped_in_another() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         reading.report(0, report("n1", &["n2"]).as_bytes()).unwrap();
         let error = reading.report(0, report("n1", &["n3"]).as_bytes()).unwrap_err();
         assert!(matches!(&error, ReportError::Repeated(node) if node == "n1"), "{error}");
@@ -484,7 +485,7 @@ mod tests {
 
     #[test]
     fn off_line_there_is_room_for_more_than_an_agent_may_keep() {
-        let mut reading = Reading::off_line();
+        let mut reading = MeshReading::off_line();
         let names: Vec<String> = (0..24).map(|n| format!("n{n}")).collect();
         let peers: Vec<&str> = names.iter().map(String::as_str).collect();
         for number in 0..=AGENTS_MAX {
@@ -499,17 +500,17 @@ mod tests {
     fn a_report_that_breaks_off_keeps_its_first_part_and_is_marked_as_broken() {
         let whole = report("n1", &["n2", "n3"]);
         let cut = &whole.as_bytes()[..whole.len() - 20];
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         assert!(reading.report(0, cut).is_err());
         reading.report(0, report("n2", &["n1"]).as_bytes()).unwrap();
         let (matrix, missing, _, _) = reading.finish();
         assert!(missing[0].node == "n1" && missing[0].error.starts_with("not a report: "), "{missing:?}");
-        assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, Presence::Broken));
+        assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, RowPresence::Broken));
     }
 
     #[test]
     fn facts_about_the_mesh_and_old_lists_are_kept() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         let report =
             |node: &str, says: &str| format!(r#"{{"source":{{"node":"{node}","zone":"z",{says}}},"peers":[]}}"#);
         for (node, says) in [
@@ -528,7 +529,7 @@ mod tests {
 
     #[test]
     fn an_unanswered_agent_is_identified_by_its_address() {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         reading.report(0, report("n1", &["n2"]).as_bytes()).unwrap();
         assert!(
             reading.unanswered(1, [10, 0, 0, 2].into(), "refused")
@@ -536,7 +537,7 @@ mod tests {
         );
         let (matrix, missing, _, _) = reading.finish();
         assert_eq!(missing, [Missing { node: "n2".into(), error: "refused".into() }]);
-        assert_eq!(presences(&matrix)[1].1, Presence::Missing);
+        assert_eq!(presences(&matrix)[1].1, RowPresence::Missing);
     }
 
     #[test]
@@ -544,9 +545,9 @@ mod tests {
         for text in
             ["", "[]", "{}", r#"{"peers":[],"source":{"node":"a"}}"#, r#"{"source":{"node":"a"}}"#, "{\"source\":"]
         {
-            assert!(Reading::default().report(0, text.as_bytes()).is_err(), "{text}");
+            assert!(MeshReading::default().report(0, text.as_bytes()).is_err(), "{text}");
         }
         let twice = format!("{}{}", report("a", &[]), report("b", &[]));
-        assert!(Reading::default().report(0, twice.as_bytes()).is_err());
+        assert!(MeshReading::default().report(0, twice.as_bytes()).is_err());
     }
 }

@@ -96,25 +96,25 @@ impl Traces {
     }
 
     /// Returns the traces of each verdict that has any, in the order of the verdicts.
-    pub fn of(&self, verdicts: &[Verdict]) -> Vec<OfVerdict> {
+    pub fn by_verdict(&self, verdicts: &[Verdict]) -> Vec<OfVerdict> {
         let with_traces = |verdict: &Verdict| {
-            let traces = self.of_one(verdict);
+            let traces = self.covered_by(verdict);
             (!traces.is_empty()).then(|| OfVerdict { id: verdict.id.clone(), traces })
         };
         verdicts.iter().filter(|verdict| verdict.is_loss()).filter_map(with_traces).collect()
     }
 
-    fn of_one(&self, verdict: &Verdict) -> Vec<Traced> {
+    fn covered_by(&self, verdict: &Verdict) -> Vec<Traced> {
         let mut by_result: BTreeMap<&str, (usize, &Traced)> = BTreeMap::new();
         // The traces of a source are beside each other, so a source counts once per result.
         let mut last: BTreeMap<&str, &str> = BTreeMap::new();
-        let covers = |it: &&Traced| {
-            let [source, peer] = [&it.source, &it.peer];
-            covers_udp_between(verdict, (source, &it.zones[0]), (peer, &it.zones[1]))
+        let covers = |traced: &&Traced| {
+            let [source, peer] = [&traced.source, &traced.peer];
+            covers_udp_between(verdict, (source, &traced.zones[0]), (peer, &traced.zones[1]))
         };
         // A path that was traced long before is that of another fault.
         let earliest = verdict.since_unix_seconds.map_or(0, |since| since.saturating_sub(BEFORE_SECONDS));
-        for traced in self.all.iter().filter(covers).filter(|it| it.at_unix_seconds >= earliest) {
+        for traced in self.all.iter().filter(covers).filter(|traced| traced.at_unix_seconds >= earliest) {
             let (count, _) = by_result.entry(&traced.says).or_insert((0, traced));
             *count += usize::from(last.insert(&traced.says, &traced.source) != Some(&traced.source));
         }
@@ -140,7 +140,7 @@ fn is_telling(trace: &Trace<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::doctor::output::Examination;
-    use crate::doctor::reading::Reading;
+    use crate::doctor::reading::MeshReading;
     use crate::mesh::verdicts::Kind;
     use crate::report::Network;
     use crate::sys::terminal::Terminal;
@@ -153,7 +153,7 @@ mod tests {
         says: impl Fn(&str, &str) -> Option<&'static str>,
         is_lost: impl Fn(&str, &str, &str) -> bool,
     ) -> Examination {
-        let mut reading = Reading::default();
+        let mut reading = MeshReading::default();
         for source in NODES {
             let mut peers = Vec::new();
             for (peer, protocol) in NODES.iter().flat_map(|peer| [(*peer, "icmp"), (*peer, "udp")]) {
@@ -225,7 +225,7 @@ mod tests {
         traces.add(&Peer { node: "b".into(), protocol: Protocol::Udp, trace, ..Peer::default() });
         let shown = |since: Option<u64>| {
             let verdict = Verdict::new(Kind::Link, "a->b".into(), Network::Pod);
-            traces.of_one(&Verdict { since_unix_seconds: since, ..verdict }).len()
+            traces.covered_by(&Verdict { since_unix_seconds: since, ..verdict }).len()
         };
         assert_eq!([None, Some(900), Some(1_060), Some(1_061)].map(shown), [1, 1, 1, 0]);
     }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::time::{Instant, sleep_until};
 
 use super::output::{Examination, finding, stamp, tint, title};
-use super::{DoctorError, Outcome, examine, file};
+use super::{Conclusion, DoctorError, examine, file};
 use crate::allocator;
 use crate::config::{DoctorSettings, Verdicts};
 use crate::fleet::{FleetError, system};
@@ -37,20 +37,20 @@ pub async fn run(
     verdicts: &Verdicts,
     domains: Option<&DomainsFile>,
     interval: Duration,
-) -> Result<Outcome, DoctorError> {
+) -> Result<Conclusion, DoctorError> {
     let mut stop = StopOrEof::new(settings.until_eof).map_err(system("handle signals"))?;
     allocator::mark_baseline();
     if let Verdicts::Read(file) = verdicts {
         file::expect_lasting(file)?;
     }
-    let (mut watched, mut outcome) = (Watched::default(), Outcome::Unknown);
+    let (mut watched, mut outcome) = (Watched::default(), Conclusion::Unknown);
     loop {
         let next = Instant::now() + interval;
         let result = tokio::select! {
             result = examine(verdicts, domains) => result,
             () = stop.asked() => return Ok(outcome),
         };
-        outcome = result.as_ref().map_or(Outcome::Unknown, Examination::outcome);
+        outcome = result.as_ref().map_or(Conclusion::Unknown, Examination::outcome);
         let changes = watched.take(result, clock::realtime().as_secs());
         let terminal = Terminal::stdout(settings.colours);
         let text = changes.map(|changes| if settings.json { changes.json() } else { changes.text(terminal) });
@@ -94,7 +94,7 @@ enum Key {
 
 /// An entry as it is shown.
 #[derive(Clone, Debug)]
-struct Entry {
+struct ShownEntry {
     /// The title. If it differs from the last one, that is a change.
     title: String,
     /// The title, followed by its start time.
@@ -108,9 +108,9 @@ struct Entry {
 /// The state after the last examination.
 #[derive(Debug, Default)]
 struct Watched {
-    outcome: Option<Outcome>,
+    outcome: Option<Conclusion>,
     is_by_judges: bool,
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, ShownEntry>,
     /// The reason why the last examination failed.
     failed: Option<String>,
 }
@@ -123,9 +123,9 @@ struct Changes {
     /// judges or without them.
     says_extent: bool,
     result: Result<Examination, String>,
-    new: Vec<Entry>,
-    changed: Vec<Entry>,
-    over: Vec<Entry>,
+    new: Vec<ShownEntry>,
+    changed: Vec<ShownEntry>,
+    over: Vec<ShownEntry>,
 }
 
 impl Watched {
@@ -161,7 +161,7 @@ impl Watched {
                 Some(_) => {}
             }
         }
-        let over: Vec<Entry> =
+        let over: Vec<ShownEntry> =
             before.into_iter().filter(|(key, _)| !self.entries.contains_key(key)).map(|(_, entry)| entry).collect();
         let is_same = new.is_empty() && changed.is_empty() && over.is_empty() && outcome == self.outcome;
         let is_change = says_extent || failed_before.is_some() || !is_same;
@@ -170,11 +170,11 @@ impl Watched {
 }
 
 /// Returns all findings of a report, and all parts that were not judged.
-fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
+fn entries(examination: &Examination) -> BTreeMap<Key, ShownEntry> {
     let mut entries = BTreeMap::new();
     for verdict in &examination.verdicts {
         let key = format!("{:?} {} {:?} {:?}", verdict.kind, verdict.subject, verdict.network, verdict.protocol);
-        let entry = Entry {
+        let entry = ShownEntry {
             title: finding(verdict),
             line: title(verdict),
             detail: examination
@@ -190,7 +190,7 @@ fn entries(examination: &Examination) -> BTreeMap<Key, Entry> {
         let (line, detail) = (format!("{what}: not judged"), printable(error));
         entries.insert(
             Key::Unjudged(what),
-            Entry { title: line.clone(), line, detail, tint: Tint::Warning, verdict: None },
+            ShownEntry { title: line.clone(), line, detail, tint: Tint::Warning, verdict: None },
         );
     };
     for missing in examination.without_verdict() {
@@ -249,7 +249,7 @@ impl Changes {
             #[serde(flatten)]
             examination: Option<&'a Examination>,
         }
-        fn verdicts(entries: &[Entry]) -> Vec<&Verdict> {
+        fn verdicts(entries: &[ShownEntry]) -> Vec<&Verdict> {
             entries.iter().filter_map(|entry| entry.verdict.as_ref()).collect()
         }
         let line = Line {
@@ -268,13 +268,13 @@ impl Changes {
 mod tests {
     use super::*;
     use crate::doctor::output::Unread;
-    use crate::doctor::reading::Reading;
+    use crate::doctor::reading::MeshReading;
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
     /// A report on four nodes. Of 60 probes to `b`, `lost` are lost.
     fn look(lost: u32) -> Examination {
-        let mut reading = Reading::off_line();
+        let mut reading = MeshReading::off_line();
         for source in &NODES {
             let peer = |peer: &&str| {
                 let lost = if *peer == "b" { lost } else { 0 };

@@ -286,7 +286,7 @@ impl AgentMetrics {
         let lags = 2 * of_histogram(statistics.send_lag().scale());
         let zone_series = |method| {
             let times = if method == Method::Icmp { of_histogram(statistics.zone_scale()) } else { 0 };
-            statistics.of(method).zone_pairs() * (ZONE_COUNTERS + times)
+            statistics.method(method).zone_pairs() * (ZONE_COUNTERS + times)
         };
         let zones: usize = Method::ALL.into_iter().map(zone_series).sum();
         let bounds = statistics.scale().bounds().as_slice().len();

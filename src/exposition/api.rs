@@ -91,7 +91,7 @@ fn make_compact(view: &Arc<View>) -> Vec<u8> {
     let measured = Measured::now(view);
     let directory = || view.directory.read().unwrap_or_else(PoisonError::into_inner);
     let mut out =
-        compact::Writer::new(&report::source(view, &directory(), &measured), own, clock::realtime().as_secs());
+        compact::CompactWriter::new(&report::source(view, &directory(), &measured), own, clock::realtime().as_secs());
     for slots in slots.chunks(SLOTS_AT_ONCE) {
         let directory = directory();
         for slot in slots {

@@ -108,7 +108,7 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
         .filter(|(_, peer, method)| peer.via().allows(*method))
         .filter_map(|(slot, peer, method)| {
             let way = [peer.network().label(), peer.via().protocol(method).label()];
-            Some((way, view.statistics.of(method).hour(slot)?))
+            Some((way, view.statistics.method(method).hour(slot)?))
         });
     let series = if are_all {
         together(hours)

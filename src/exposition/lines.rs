@@ -8,7 +8,7 @@ use super::families::{FAMILIES, FamilyDescription};
 use super::subjects::Subjects;
 use super::text::{self, Extra, label};
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
-use crate::statistics::{Bounds, ClassicReading};
+use crate::statistics::{BucketBounds, ClassicReading};
 
 /// Room for the longest sample: four names, every character escaped, and 512 bytes for the rest.
 const SAMPLE_BYTES_MAX: usize = 4 * 2 * NAME_BYTES_MAX + 512;
@@ -42,7 +42,7 @@ enum Samples {
 
 impl Current {
     /// Returns the sample at index `next`. Returns none after the last.
-    fn sample(&self, bounds: &Bounds) -> Option<(Extra, text::SampleValue)> {
+    fn sample(&self, bounds: &BucketBounds) -> Option<(Extra, text::SampleValue)> {
         let bounds = bounds.as_slice();
         match &self.samples {
             Samples::Count(count) => (self.next == 0).then_some((Extra::None, text::SampleValue::Count(*count))),

@@ -9,8 +9,8 @@ use crate::limits::{FLOW_NATS_MIN, HOUR_PEERS_MAX};
 use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
 use crate::report::compact::losses_beyond_chance;
 use crate::report::{
-    Age, FLOWS_LISTED_MAX, Flows, LosingFlow, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, Said, Source,
-    State, Suspect, TenMinutes, Way,
+    Age, FLOWS_LISTED_MAX, Flows, HoleNotice, LosingFlow, MtuHole, Network, Peer, PeerState, Protocol, RecentPeer,
+    RecentSource, Source, Suspect, TenMinutes, Way,
 };
 use crate::statistics::{FlowWay, LagCounts, MtuReading, OwnCounters, RecentOwn, Statistics, UdpLinks};
 use crate::sys::{clock, proc};
@@ -92,7 +92,7 @@ fn is_unanswered(statistics: &Statistics, directory: &Directory) -> bool {
     if !statistics.methods().has(Method::Udp) {
         return false;
     }
-    let recent = directory.peers().filter_map(|(slot, _)| statistics.of(Method::Udp).recent(slot, now()));
+    let recent = directory.peers().filter_map(|(slot, _)| statistics.method(Method::Udp).recent(slot, now()));
     let (mut links, mut unanswered) = (0, 0);
     for link in recent.filter(|link| link.sent > 0) {
         links += 1;
@@ -104,7 +104,7 @@ fn is_unanswered(statistics: &Statistics, directory: &Directory) -> bool {
 /// Returns the 99th percentile over all slots, by ICMP if the agent probes by it.
 fn rtt_p99_seconds(statistics: &Statistics, directory: &Directory) -> Option<f64> {
     let method = statistics.methods().iter().next()?;
-    statistics.of(method).recent_rtt_p99_seconds(directory.peers().map(|(slot, _)| slot))
+    statistics.method(method).recent_rtt_p99_seconds(directory.peers().map(|(slot, _)| slot))
 }
 
 /// Returns the quantile that represents the 99th percentile of `probes` probes. With fewer than 200
@@ -126,7 +126,7 @@ pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u
         return 0;
     }
     let losses_by = |method: Method| {
-        let statistics = Some(statistics.of(method)).filter(|_| peer.via().allows(method))?;
+        let statistics = Some(statistics.method(method)).filter(|_| peer.via().allows(method))?;
         // Most links have lost next to nothing since the start, which is read at once. What could
         // not be sent counts as in `Writer::peer`.
         let (lost, unsent) = (statistics.slot(slot)?.read().lost, statistics.unsent(slot).probes);
@@ -145,7 +145,7 @@ pub fn peer<'a>(
     peer: peers::Peer<'a>,
     zone: &'a str,
 ) -> Option<Peer<'a>> {
-    let (all, statistics) = Some((statistics, statistics.of(method))).filter(|_| peer.via().allows(method))?;
+    let (all, statistics) = Some((statistics, statistics.method(method))).filter(|_| peer.via().allows(method))?;
     let udp = all.udp(slot).filter(|_| method == Method::Udp);
     let ways = udp.map(|link| link.ways());
     let variation = udp.and_then(|link| link.delay_variation());
@@ -170,11 +170,11 @@ pub fn peer<'a>(
             (Method::Tcp, Family::V6) => Protocol::Tcpv6,
         },
         state: match peer.presence() {
-            Presence::Ready => State::Ready,
-            Presence::Unready => State::Unready,
-            Presence::Terminating => State::Terminating,
-            Presence::Displaced => State::Displaced,
-            Presence::Left => State::Left,
+            Presence::Ready => PeerState::Ready,
+            Presence::Unready => PeerState::Unready,
+            Presence::Terminating => PeerState::Terminating,
+            Presence::Displaced => PeerState::Displaced,
+            Presence::Left => PeerState::Left,
         },
         address: Some(peer.address()),
         sent: total.sent,
@@ -219,7 +219,7 @@ pub fn peer<'a>(
         },
         mtu_hole: match mtu {
             MtuReading::Hole { passes, is_said } => {
-                let said = if is_said { Said::TooBig } else { Said::Silent };
+                let said = if is_said { HoleNotice::TooBig } else { HoleNotice::Silent };
                 // A large request has a small answer.
                 Some(MtuHole { passes_bytes: passes, direction: Way::Out, said })
             }
@@ -341,7 +341,7 @@ mod tests {
             zone: longest_name(),
             network: Network::Node,
             protocol: Protocol::Icmpv6,
-            state: State::Terminating,
+            state: PeerState::Terminating,
             address: "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".parse().ok(),
             sent: u64::MAX,
             received: u64::MAX,
@@ -376,7 +376,7 @@ mod tests {
             delay_variation_there_seconds: LONGEST,
             delay_variation_back_seconds: LONGEST,
             path_mtu_bytes: Some(u16::MAX),
-            mtu_hole: Some(MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::TooBig }),
+            mtu_hole: Some(MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: HoleNotice::TooBig }),
             flows: Some(Flows {
                 probed: u8::MAX,
                 losing_count: u8::MAX,

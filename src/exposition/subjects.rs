@@ -98,7 +98,7 @@ impl Subjects<'_> {
             (FamilyScope::Agent, _) => return Some(Subject::Lag(statistics.send_lag(), statistics.created())),
             (FamilyScope::Zone, _) => {
                 let (zone, via) = zone_pair(place);
-                let found = Subject::Zone(statistics.of(method).zone(zone, via)?, statistics.zone_scale());
+                let found = Subject::Zone(statistics.method(method).zone(zone, via)?, statistics.zone_scale());
                 label("source_zone", directory.own_zone());
                 (found, zone, via)
             }
@@ -107,7 +107,7 @@ impl Subjects<'_> {
                 let peer = directory.peer(slot).filter(|peer| peer.via().allows(method))?;
                 let found = match family.scope {
                     FamilyScope::Udp => Subject::Udp(statistics.udp(slot)?),
-                    _ => Subject::Link(statistics.of(method).slot(slot)?),
+                    _ => Subject::Link(statistics.method(method).slot(slot)?),
                 };
                 label("source_node", node);
                 label("source_zone", directory.own_zone());

@@ -20,9 +20,9 @@ use std::sync::{Arc, PoisonError};
 
 use tokio::time::Instant;
 
-use super::matrix::{Bounds, Matrix};
+use super::matrix::{Matrix, MatrixBounds};
 use super::openings::{Opened, Openings};
-use super::queue::{Queue, Silent};
+use super::queue::{AgentQueue, Silent};
 use super::row_error::RowError;
 use super::times::Times;
 use crate::exposition::{self, View};
@@ -53,13 +53,13 @@ pub struct Collected {
 /// before, and then those of this one.
 pub async fn collect(view: Arc<View>, port: u16, times: Times, silent: &mut Silent) -> Collected {
     let stopwatch = Stopwatch::start();
-    let mut matrix = Matrix::within(Bounds::JUDGE, stopwatch.epoch);
+    let mut matrix = Matrix::within(MatrixBounds::JUDGE, stopwatch.epoch);
     list(&view, &mut matrix);
-    let hashes = Hashes::of(&matrix);
+    let hashes = Hashes::new(&matrix);
     let mut collection = Collection { matrix, stopwatch, hashes, missing: Vec::new(), missing_not_listed: 0 };
     let done = collection.take(&view.node, &exposition::compact_report(&view));
     collection.note(&view.node, done);
-    let queue = RefCell::new(Queue::of_all(&view, port, silent));
+    let queue = RefCell::new(AgentQueue::with_all_members(&view, port, silent));
     // A new judge replaces one that others miss.
     let pause = if silent.is_known() { JUDGE_REQUEST_PAUSE } else { JUDGE_REQUEST_PAUSE / 5 };
     let until = Instant::now() + times.collection;
@@ -113,7 +113,7 @@ fn list(view: &View, matrix: &mut Matrix) {
 struct Hashes(Vec<([u8; 8], [u8; 2])>);
 
 impl Hashes {
-    fn of(matrix: &Matrix) -> Self {
+    fn new(matrix: &Matrix) -> Self {
         let hash = |node: u16| (name_in_reports(matrix.name(node)).to_be_bytes(), node.to_be_bytes());
         let mut all: Vec<_> = matrix.numbers().map(hash).collect();
         all.sort_unstable();
@@ -137,7 +137,7 @@ struct Collection {
 
 impl Collection {
     fn take(&mut self, node: &str, report: &[u8]) -> Result<(), RowError> {
-        let mut reader = compact::Reader::new(report, self.stopwatch.now_unix_seconds())?;
+        let mut reader = compact::CompactReader::new(report, self.stopwatch.now_unix_seconds())?;
         check_source(node, &reader.source, |name| self.matrix.knows(name))?;
         #[cfg(feature = "fuzzing")]
         assert!(reader.source.zone != PANIC_ZONE, "the report of {node} is of zone {PANIC_ZONE}");
@@ -161,7 +161,7 @@ impl Collection {
     fn note(&mut self, node: &str, done: Result<(), RowError>) {
         let Err(error) = done else { return };
         match error {
-            RowError::OtherVersion => return self.matrix.of_other_version(node),
+            RowError::OtherVersion => return self.matrix.add_other_version(node),
             RowError::Another(_) => self.matrix.displaced(node),
             _ => {}
         }

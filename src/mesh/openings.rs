@@ -22,7 +22,7 @@ use hyper::body::Incoming;
 use hyper::header::CONTENT_TYPE;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-use super::queue::{Queue, Target};
+use super::queue::{AgentQueue, Target};
 use super::row_error::RowError;
 use super::times::Times;
 use crate::http::client::{self, GetError, HttpConnection};
@@ -64,7 +64,7 @@ struct Request {
 
 /// Requests to agents that are in flight or answered.
 pub struct Openings<'a> {
-    queue: &'a RefCell<Queue>,
+    queue: &'a RefCell<AgentQueue>,
     in_flight: Vec<Request>,
     answered: VecDeque<(Target, Result<Opened, RowError>)>,
     until: Instant,
@@ -80,7 +80,7 @@ pub struct Openings<'a> {
 impl<'a> Openings<'a> {
     /// Makes the requests to the agents of a queue, which end at `until`. `pause` is that of a
     /// judge between two of them.
-    pub fn new(queue: &'a RefCell<Queue>, until: Instant, times: Times, pause: Option<Duration>) -> Self {
+    pub fn new(queue: &'a RefCell<AgentQueue>, until: Instant, times: Times, pause: Option<Duration>) -> Self {
         let at_once = if pause.is_some() { JUDGE_REQUESTS_MAX } else { REPORT_REQUESTS_MAX };
         let (in_flight, answered) = (Vec::with_capacity(at_once), VecDeque::new());
         let next = Instant::now();
@@ -188,7 +188,7 @@ async fn open(
         if !is_for_judge {
             return Ok(Opened::Json(link, body));
         }
-        let is_of_type = |media_type: &str| head.headers.get(CONTENT_TYPE).is_some_and(|it| it == media_type);
+        let is_of_type = |media_type: &str| head.headers.get(CONTENT_TYPE).is_some_and(|value| value == media_type);
         if is_of_type(compact::MEDIA_TYPE) {
             return Ok(Opened::Compact(link.collect(body, compact::BYTES_MAX).await?));
         }
@@ -225,7 +225,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_judge_asks_at_an_even_pace_and_makes_up_for_short_delays_alone() {
-        let queue = RefCell::new(Queue::new(VecDeque::new(), 9, Arc::default()));
+        let queue = RefCell::new(AgentQueue::new(VecDeque::new(), 9, Arc::default()));
         let (until, pause) = (Instant::now() + Duration::from_mins(1), Duration::from_micros(2_500));
         let mut openings = Openings::new(&queue, until, Times::default(), Some(pause));
         let mut cx = Context::from_waker(Waker::noop());

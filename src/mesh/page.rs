@@ -131,7 +131,9 @@ mod tests {
         let unknown: Vec<&str> = names.filter(|name| !alerts.iter().any(|heading| heading == name)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
         assert!(SOURCE.contains("'verdicts.md#flows-and-large-packets'"));
-        assert!(headings(include_str!("../../docs/verdicts.md")).iter().any(|it| it == "flows-and-large-packets"));
+        assert!(
+            headings(include_str!("../../docs/verdicts.md")).iter().any(|heading| heading == "flows-and-large-packets")
+        );
         let rules = include_str!("../../deploy/prometheus/kube-canary.rules.yaml");
         assert!(rules.contains(&format!("runbook_url: {DOCS}alerts.md#kubecanaryfault")));
     }

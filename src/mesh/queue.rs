@@ -32,7 +32,7 @@ impl Target {
         Self { node, address, is_late: false }
     }
 
-    fn of(peer: Peer<'_>, port: u16) -> Self {
+    fn from_peer(peer: Peer<'_>, port: u16) -> Self {
         Self::new(peer.node().to_owned(), SocketAddr::new(peer.address(), peer.http_port().unwrap_or(port)))
     }
 
@@ -41,7 +41,7 @@ impl Target {
     pub fn find(view: &View, port: u16, node: &str) -> Option<Self> {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(peer) = agents(&directory).find(|peer| peer.node() == node) {
-            return Some(Self::of(peer, port));
+            return Some(Self::from_peer(peer, port));
         }
         let address = SocketAddr::new(directory.roster().address(node)?, port_of_all(&directory, port));
         Some(Self::new(node.to_owned(), address))
@@ -83,7 +83,7 @@ impl Silent {
 }
 
 /// The queue of agents that are still to be asked.
-pub struct Queue {
+pub struct AgentQueue {
     waiting: VecDeque<Target>,
     /// Places in the roster of those that follow.
     places: std::vec::IntoIter<u16>,
@@ -100,10 +100,10 @@ pub struct Queue {
     roster: Arc<Roster>,
 }
 
-impl Queue {
+impl AgentQueue {
     /// Starts with the agents of these nodes, as far as discovery knows them. Returns the others
     /// too. `port` is this agent's own, and is used for peers whose port the list does not give.
-    pub fn of_named(view: &View, port: u16, nodes: &[String]) -> (Self, Vec<String>) {
+    pub fn with_nodes(view: &View, port: u16, nodes: &[String]) -> (Self, Vec<String>) {
         let (mut waiting, mut unknown) = (VecDeque::new(), Vec::new());
         for node in nodes.iter().filter(|node| **node != view.node) {
             match Target::find(view, port, node) {
@@ -115,9 +115,9 @@ impl Queue {
     }
 
     /// Starts with all members, those that were silent last.
-    pub fn of_all(view: &View, port: u16, silent: &Silent) -> Self {
+    pub fn with_all_members(view: &View, port: u16, silent: &Silent) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        Self::of_members(&directory, &view.node, port, silent)
+        Self::with_members(&directory, &view.node, port, silent)
     }
 
     /// Makes a queue of these agents, and of members of this roster that are added to it.
@@ -126,7 +126,7 @@ impl Queue {
         Self { count: waiting.len(), waiting, places, late: VecDeque::new(), late_places, port, roster }
     }
 
-    fn of_members(directory: &Directory, own: &str, port: u16, silent: &Silent) -> Self {
+    fn with_members(directory: &Directory, own: &str, port: u16, silent: &Silent) -> Self {
         // This agent's own report counts too.
         let mut room = JUDGED_NODES_MAX - 1;
         let listed = listed(directory, port, room);
@@ -205,7 +205,7 @@ fn listed(directory: &Directory, port: u16, most: usize) -> Vec<Target> {
     let mut names: Vec<&str> = listed(Family::V4).map(Peer::node).collect();
     names.sort_unstable();
     let six = listed(Family::V6).filter(|peer| names.binary_search(&peer.node()).is_err());
-    listed(Family::V4).chain(six).take(most).map(|peer| Target::of(peer, port)).collect()
+    listed(Family::V4).chain(six).take(most).map(|peer| Target::from_peer(peer, port)).collect()
 }
 
 /// Returns the port that all agents of the list have, or else `port`.
@@ -238,12 +238,14 @@ mod tests {
         let mut directory = Directory::default();
         directory.set_roster(Arc::new(Roster::new(all, true)));
         let asked = |silent: &Silent| {
-            let mut queue = Queue::of_members(&directory, "n4", 9, silent);
+            let mut queue = AgentQueue::with_members(&directory, "n4", 9, silent);
             let count = queue.count();
             let targets: Vec<Target> = std::iter::from_fn(|| queue.next()).collect();
             assert!(queue.is_empty() && targets.len() == count);
-            assert!(targets.iter().all(|it| it.address.to_string() == format!("10.0.0.{}:9", &it.node[1..])));
-            targets.into_iter().map(|it| it.node).collect::<Vec<_>>().join(" ")
+            assert!(
+                targets.iter().all(|target| target.address.to_string() == format!("10.0.0.{}:9", &target.node[1..]))
+            );
+            targets.into_iter().map(|target| target.node).collect::<Vec<_>>().join(" ")
         };
         let mut silent = Silent::default();
         assert_eq!((asked(&silent).as_str(), silent.is_known()), ("n0 n1 n2 n3 n5 n6 n7 n8", false));
@@ -263,11 +265,14 @@ mod tests {
     #[test]
     fn an_agent_that_is_put_off_comes_last_and_once() {
         let all = ["b", "c"].map(|node| Target::new(node.to_owned(), SocketAddr::from(([10, 0, 0, 2], 9))));
-        let mut queue = Queue::new(all.into(), 9, Arc::default());
+        let mut queue = AgentQueue::new(all.into(), 9, Arc::default());
         let first = queue.next().expect("b");
         assert!(queue.put_off(&first) && queue.waiting_count() == 1);
         let order: Vec<Target> = std::iter::from_fn(|| queue.next()).collect();
-        assert_eq!(order.iter().map(|it| (&*it.node, it.is_late)).collect::<Vec<_>>(), [("c", false), ("b", true)]);
+        assert_eq!(
+            order.iter().map(|target| (&*target.node, target.is_late)).collect::<Vec<_>>(),
+            [("c", false), ("b", true)]
+        );
         assert!(!queue.put_off(&order[1]) && queue.is_empty(), "it has had its second time");
     }
 }

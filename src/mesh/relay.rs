@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use super::collect::check_source;
 use super::frame_writer::FrameWriter;
 use super::openings::{Opened, Openings, in_time, share};
-use super::queue::{Queue, Target};
+use super::queue::{AgentQueue, Target};
 use super::row_error::RowError;
-use super::split::{Object, SplitError, Splitter};
+use super::split::{ReportObject, SplitError, Splitter};
 use super::times::Times;
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
@@ -42,8 +42,8 @@ const READING_MIN: Duration = Duration::from_millis(100);
 /// ,{row}
 /// …`, as far as discovery knows them. Returns those that are missing or incomplete.
 pub async fn relay(view: Arc<View>, port: u16, times: Times, nodes: &[String], rows: FrameWriter) -> Vec<Missing> {
-    let mut relay = Relay { known: Known::of(&view), rows, count: 0, times };
-    let (queue, unknown) = Queue::of_named(&view, port, nodes);
+    let mut relay = Relay { known: KnownNodes::new(&view), rows, count: 0, times };
+    let (queue, unknown) = AgentQueue::with_nodes(&view, port, nodes);
     let queue = RefCell::new(queue);
     let not_listed = |node: String| Missing::new(node, RowError::Unknown.to_string());
     let mut missing: Vec<Missing> = unknown.into_iter().map(not_listed).collect();
@@ -76,14 +76,14 @@ pub async fn relay(view: Arc<View>, port: u16, times: Times, nodes: &[String], r
 }
 
 /// The nodes that discovery knows.
-struct Known {
+struct KnownNodes {
     /// The hashes of the names of the agent's own list, sorted.
     listed: Vec<u64>,
     roster: Arc<Roster>,
 }
 
-impl Known {
-    fn of(view: &View) -> Self {
+impl KnownNodes {
+    fn new(view: &View) -> Self {
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
         let mut listed = vec![name_in_reports(&view.node)];
         listed.extend(directory.peers().map(|(_, peer)| name_in_reports(peer.node())));
@@ -97,7 +97,7 @@ impl Known {
 }
 
 struct Relay {
-    known: Known,
+    known: KnownNodes,
     rows: FrameWriter,
     /// Number of reports that have begun.
     count: usize,
@@ -107,7 +107,7 @@ struct Relay {
 impl Relay {
     async fn own(&mut self, view: Arc<View>) -> Result<(), RowError> {
         let (mut body, mut frame) = (PeersBody::new(view), Vec::with_capacity(FRAME_BYTES));
-        let mut row = Row::new(self, None);
+        let mut row = RelayedReport::new(self, None);
         let done = loop {
             frame.clear();
             let more = body.render(&mut frame);
@@ -128,7 +128,7 @@ impl Relay {
         waiting: usize,
     ) -> Result<(), RowError> {
         let times = self.times;
-        let mut row = Row::new(self, Some(target));
+        let mut row = RelayedReport::new(self, Some(target));
         let share = share(until.saturating_duration_since(Instant::now()), waiting, 1, READING_MIN);
         let (whole, patience) = (Instant::now() + times.whole_row, share.min(times.whole_row));
         let mut waited = Duration::ZERO;
@@ -161,7 +161,7 @@ impl Relay {
 }
 
 /// A report that is being copied from an agent into the document.
-struct Row<'a> {
+struct RelayedReport<'a> {
     relay: &'a mut Relay,
     /// The agent that was asked; `None` for this agent's own report.
     target: Option<&'a Target>,
@@ -174,7 +174,7 @@ struct Row<'a> {
     bytes: usize,
 }
 
-impl<'a> Row<'a> {
+impl<'a> RelayedReport<'a> {
     fn new(relay: &'a mut Relay, target: Option<&'a Target>) -> Self {
         Self { relay, target, splitter: Splitter::default(), has_begun: false, arrived: 0, peers: 0, bytes: 0 }
     }
@@ -186,13 +186,13 @@ impl<'a> Row<'a> {
         }
         while let Some(object) = self.splitter.next(&mut bytes)? {
             let Relay { known, rows, count, .. } = &mut *self.relay;
-            let (Object::Source(text) | Object::Peer(text)) = object;
+            let (ReportObject::Source(text) | ReportObject::Peer(text)) = object;
             // A report is one line of the document, and the document is valid UTF-8.
             if text.contains(&b'\n') || std::str::from_utf8(text).is_err() {
                 return Err(SplitError::NotARow.into());
             }
             match object {
-                Object::Source(text) => {
+                ReportObject::Source(text) => {
                     let source: Source<'_> = serde_json::from_slice(text)?;
                     if let Some(target) = self.target {
                         check_source(&target.node, &source, |name| known.has(name))?;
@@ -202,7 +202,7 @@ impl<'a> Row<'a> {
                     *count += 1;
                     self.has_begun = true;
                 }
-                Object::Peer(text) => {
+                ReportObject::Peer(text) => {
                     self.arrived += 1;
                     if self.arrived > REPORT_PEERS_MAX {
                         return Err(RowError::Implausible(format!("a report of more than {REPORT_PEERS_MAX} peers")));

@@ -6,7 +6,7 @@
 //! this agent's own report shows.
 //!
 //! Reports are collected for one reader at a time, because they cost other agents work
-//! ([`Turns`]). Requests for verdicts and for an hour are answered by others from their own
+//! ([`ReaderTurns`]). Requests for verdicts and for an hour are answered by others from their own
 //! memory. So no request is forwarded twice.
 
 use std::pin::Pin;
@@ -17,12 +17,12 @@ use serde::Serialize;
 
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
-use super::judge::{self, Agreed, Fields, JudgeTimes, Judges, Overview};
+use super::judge::{self, Agreed, JudgeTimes, Judges, Overview, VerdictsFields};
 use super::page;
 use super::queue::Target;
 use super::relay::relay;
 use super::times::Times;
-use super::turns::Turns;
+use super::turns::ReaderTurns;
 use super::verdicts;
 use crate::exposition::{App, OwnLosses, View};
 use crate::http::path::decoded;
@@ -44,14 +44,14 @@ const NO_NODES: &str = "name 1 to 100 nodes: /api/v1/mesh/NODE,NODE has their re
     judges say of the whole mesh\n";
 
 /// The routes that an agent serves: its own, and those of the mesh.
-pub struct MeshRoutes(Arc<Mesh>);
+pub struct MeshRoutes(Arc<RoutesState>);
 
-struct Mesh {
+struct RoutesState {
     app: App,
     /// Port of this agent's HTTP server. It is also assumed for peers whose list does not give one.
     port: u16,
     times: Times,
-    turns: Turns,
+    turns: ReaderTurns,
     judges: Arc<Judges>,
     may_judge: bool,
 }
@@ -77,10 +77,10 @@ impl MeshRoutes {
     /// Wraps the agent's own routes. `port` is that of its server, `domains` the operator's failure
     /// domains. With `judge`, the agent judges the mesh if its rank requires it.
     pub fn new(app: App, port: u16, times: Times, domains: Option<DomainsFile>, judge: Option<JudgeTimes>) -> Self {
-        let (turns, may_judge) = (Turns::new(COLLECTION_WAITERS_MAX), judge.is_some());
+        let (turns, may_judge) = (ReaderTurns::new(COLLECTION_WAITERS_MAX), judge.is_some());
         let judge = judge.unwrap_or_default();
         let judges = Arc::new(Judges::new(Arc::clone(&app.view), port, (judge, times), domains));
-        Self(Arc::new(Mesh { app, port, times, turns, judges, may_judge }))
+        Self(Arc::new(RoutesState { app, port, times, turns, judges, may_judge }))
     }
 }
 
@@ -132,7 +132,7 @@ impl Routes for MeshRoutes {
     }
 }
 
-impl Mesh {
+impl RoutesState {
     /// Answers `/api/v1/mesh/NODES` with the reports of these nodes, each on a line of its own.
     async fn reports(self: Arc<Self>, nodes: Vec<String>) -> Reply {
         let least = if self.is_large() { self.times.large } else { Duration::ZERO };
@@ -237,7 +237,7 @@ fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
 /// Returns what an agent says that finds no judge: what its own report shows.
 fn without_judges(view: &View) -> Arc<[u8]> {
     let OwnLosses { peers, losing } = OwnLosses::count(view);
-    Fields::new(&verdicts::without_judges(losing, peers), &Overview::default(), &[], None).text()
+    VerdictsFields::new(&verdicts::without_judges(losing, peers), &Overview::default(), &[], None).text()
 }
 
 fn tenths(seconds: f64) -> f64 {

@@ -10,7 +10,7 @@ use crate::limits::REPORT_OBJECT_BYTES_MAX;
 
 /// A complete object of a report, as JSON text.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Object<'a> {
+pub enum ReportObject<'a> {
     /// The source of the report.
     Source(&'a [u8]),
     /// One of its peers.
@@ -47,12 +47,12 @@ pub struct Splitter {
     /// The object that is being read, and the depth at which it began; 0 if there is none.
     object: Vec<u8>,
     began_at: usize,
-    arrived: Part,
+    arrived: ReportPart,
 }
 
 /// Which part of a report has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum ReportPart {
     #[default]
     Nothing,
     Source,
@@ -66,7 +66,7 @@ impl Splitter {
     ///
     /// # Errors
     /// [`SplitError`]. The rest of the report must then be dropped.
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Object<'_>>, SplitError> {
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<ReportObject<'_>>, SplitError> {
         if self.began_at == 0 {
             self.object.clear();
         }
@@ -75,9 +75,13 @@ impl Splitter {
             if self.take(byte)? {
                 let is_source = self.depth == 1;
                 if is_source {
-                    self.advance(Part::Nothing, Part::Source)?;
+                    self.advance(ReportPart::Nothing, ReportPart::Source)?;
                 }
-                return Ok(Some(if is_source { Object::Source(&self.object) } else { Object::Peer(&self.object) }));
+                return Ok(Some(if is_source {
+                    ReportObject::Source(&self.object)
+                } else {
+                    ReportObject::Peer(&self.object)
+                }));
             }
         }
         Ok(None)
@@ -88,10 +92,10 @@ impl Splitter {
     /// # Errors
     /// [`SplitError::BrokeOff`] if the report is not complete.
     pub const fn end(&self) -> Result<(), SplitError> {
-        if matches!(self.arrived, Part::All) { Ok(()) } else { Err(SplitError::BrokeOff) }
+        if matches!(self.arrived, ReportPart::All) { Ok(()) } else { Err(SplitError::BrokeOff) }
     }
 
-    fn advance(&mut self, after: Part, now: Part) -> Result<(), SplitError> {
+    fn advance(&mut self, after: ReportPart, now: ReportPart) -> Result<(), SplitError> {
         if self.arrived != after {
             return Err(SplitError::NotARow);
         }
@@ -113,7 +117,9 @@ impl Splitter {
         }
         match byte {
             b' ' | b'\n' | b'\r' | b'\t' => {}
-            _ if self.arrived == Part::All || (self.depth == 0 && byte != b'{') => return Err(SplitError::NotARow),
+            _ if self.arrived == ReportPart::All || (self.depth == 0 && byte != b'{') => {
+                return Err(SplitError::NotARow);
+            }
             b'"' => {
                 self.is_string = true;
                 if self.depth == 1 {
@@ -123,7 +129,7 @@ impl Splitter {
             }
             b'{' | b'[' => {
                 if byte == b'[' && self.depth == 1 && self.key == br#""peers""# {
-                    self.advance(Part::Source, Part::Peers)?;
+                    self.advance(ReportPart::Source, ReportPart::Peers)?;
                 }
                 let is_wanted = byte == b'{'
                     && ((self.depth == 1 && self.key == br#""source""#)
@@ -137,7 +143,7 @@ impl Splitter {
             b'}' | b']' => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    self.advance(Part::Peers, Part::All)?;
+                    self.advance(ReportPart::Peers, ReportPart::All)?;
                 }
                 if self.began_at == self.depth && self.began_at > 0 {
                     self.began_at = 0;
@@ -173,8 +179,8 @@ mod tests {
         for mut piece in row.as_bytes().chunks(piece) {
             while let Some(object) = splitter.next(&mut piece)? {
                 found.push(match object {
-                    Object::Source(bytes) => format!("source {}", String::from_utf8_lossy(bytes)),
-                    Object::Peer(bytes) => format!("peer {}", String::from_utf8_lossy(bytes)),
+                    ReportObject::Source(bytes) => format!("source {}", String::from_utf8_lossy(bytes)),
+                    ReportObject::Peer(bytes) => format!("peer {}", String::from_utf8_lossy(bytes)),
                 });
             }
         }

@@ -16,7 +16,7 @@ const PAUSE_FACTOR: u32 = 9;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Lets one reader at a time make work.
-pub struct Turns {
+pub struct ReaderTurns {
     permits: Arc<Semaphore>,
     waiting: Semaphore,
     /// When the next turn may begin. `None` before the first.
@@ -24,7 +24,7 @@ pub struct Turns {
 }
 
 /// The turn of a reader. It ends when it is dropped.
-pub struct Turn {
+pub struct ReaderTurn {
     begun: Instant,
     least: Duration,
     /// Time that it was running, without the time it waited for agents or for its reader.
@@ -33,7 +33,7 @@ pub struct Turn {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Turns {
+impl ReaderTurns {
     /// Makes turns for which this many readers may wait. More are refused.
     pub fn new(waiters: usize) -> Self {
         Self { permits: Arc::new(Semaphore::new(1)), waiting: Semaphore::new(waiters), next: Arc::default() }
@@ -41,7 +41,7 @@ impl Turns {
 
     /// Waits until the turn before and its pause have ended. The next turn begins `least` after
     /// this one at the earliest. `None` if the wait is too long, or if too many readers wait.
-    pub async fn turn(&self, wait: Duration, least: Duration) -> Option<Turn> {
+    pub async fn turn(&self, wait: Duration, least: Duration) -> Option<ReaderTurn> {
         let _waiting = self.waiting.try_acquire().ok()?;
         let end = Instant::now() + wait;
         let permit = timeout(wait, Arc::clone(&self.permits).acquire_owned()).await.ok()?.ok()?;
@@ -53,11 +53,11 @@ impl Turns {
             sleep_until(next).await;
         }
         let next = Arc::clone(&self.next);
-        Some(Turn { begun: Instant::now(), least, worked: Cell::default(), next, _permit: permit })
+        Some(ReaderTurn { begun: Instant::now(), least, worked: Cell::default(), next, _permit: permit })
     }
 }
 
-impl Turn {
+impl ReaderTurn {
     /// Does work, and counts its time.
     pub async fn work<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
@@ -71,7 +71,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for ReaderTurn {
     fn drop(&mut self) {
         let pause = (self.worked.get() * PAUSE_FACTOR).min(PAUSE_MAX);
         // Also if the reader went away before the end: the others were asked all the same.
@@ -91,7 +91,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_reader_at_a_time_is_answered_and_one_in_the_least_time() {
-        let turns = Turns::new(4);
+        let turns = ReaderTurns::new(4);
         let first = turns.turn(WAIT, LEAST).await.expect("nothing runs");
         let begun = Instant::now();
         assert!(turns.turn(WAIT, LEAST).await.is_none() && begun.elapsed() >= WAIT, "the first has not ended");
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn few_readers_may_wait() {
-        let turns = Turns::new(4);
+        let turns = ReaderTurns::new(4);
         let _first = turns.turn(WAIT, LEAST).await;
         let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(turns.turn(WAIT, LEAST))).collect();
         let cx = &mut Context::from_waker(Waker::noop());

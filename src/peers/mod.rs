@@ -99,7 +99,7 @@ impl Via {
 
     /// Returns the combination that reaches `address` on `network`.
     pub const fn to(address: IpAddr, network: Network) -> Self {
-        Self { family: Family::of(address), network }
+        Self { family: Family::from_address(address), network }
     }
 
     /// Returns its index in [`Via::ALL`].

@@ -7,9 +7,9 @@ use crate::units::Nanos;
 
 /// Upper bounds of the buckets below +Inf, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bounds(Box<[Nanos]>);
+pub struct BucketBounds(Box<[Nanos]>);
 
-impl Default for Bounds {
+impl Default for BucketBounds {
     /// Returns 12 bounds from 25 µs to 1 s. A round trip within a rack takes 20 to 60 µs. The
     /// bounds are fine in the range of round trips within a region and coarse above: native
     /// histograms have the details.
@@ -19,7 +19,7 @@ impl Default for Bounds {
     }
 }
 
-impl Bounds {
+impl BucketBounds {
     /// Makes bounds from durations.
     ///
     /// # Errors
@@ -49,9 +49,9 @@ mod tests {
     #[test]
     fn bounds_must_ascend_and_be_few() {
         let ms = Duration::from_millis;
-        assert!(Bounds::new(&[ms(1), ms(2)]).is_ok());
+        assert!(BucketBounds::new(&[ms(1), ms(2)]).is_ok());
         for bad in [vec![], vec![ms(0)], vec![ms(2), ms(1)], vec![ms(1), ms(1)], (1..=17).map(ms).collect()] {
-            assert!(Bounds::new(&bad).is_err(), "{bad:?}");
+            assert!(BucketBounds::new(&bad).is_err(), "{bad:?}");
         }
     }
 }

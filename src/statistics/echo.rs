@@ -25,7 +25,7 @@ impl EchoCounters {
     }
 
     fn read_from(v4: &str, v6: &str) -> Option<Self> {
-        let mut reader = Reader::default();
+        let mut reader = SnmpReader::default();
         proc::each_line(v4, |line| reader.v4(line)).ok()?;
         match proc::each_line(v6, |line| reader.v6(line)) {
             Err(error) if error.kind() == ErrorKind::NotFound => reader.v6_found = 2,
@@ -54,15 +54,15 @@ impl EchoCounters {
 /// Parses any text as /proc/net/snmp and as /proc/net/snmp6.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_snmp(text: &[u8]) {
-    let mut reader = Reader::default();
+    let mut reader = SnmpReader::default();
     let _ = proc::for_each_line(&mut &*text, &mut |line| reader.v4(line));
     let _ = proc::for_each_line(&mut &*text, &mut |line| reader.v6(line));
-    let _ = reader.counters().map(|it| it.since(EchoCounters::default()));
+    let _ = reader.counters().map(|counters| counters.since(EchoCounters::default()));
 }
 
 /// Parses the two files line by line.
 #[derive(Default)]
-struct Reader {
+struct SnmpReader {
     counters: EchoCounters,
     /// Column numbers of the two counters in the line of values. `None` before the line
     /// of names was read.
@@ -73,7 +73,7 @@ struct Reader {
     v6_found: u8,
 }
 
-impl Reader {
+impl SnmpReader {
     /// Returns the sums, if all four counters were read.
     fn counters(&self) -> Option<EchoCounters> {
         (self.has_v4 && self.v6_found >= 2).then_some(self.counters)
@@ -115,7 +115,7 @@ mod tests {
         let snmp6 = "Icmp6InMsgs                     \t8\nIcmp6InEchos                    \t20\n\
                      Icmp6InEchoReplies              \t7\nIcmp6OutEchoReplies             \t30\n";
         let read = |snmp: &str, snmp6: &str| {
-            let mut reader = Reader::default();
+            let mut reader = SnmpReader::default();
             let _ = snmp.lines().try_for_each(|line| reader.v4(line));
             let _ = snmp6.lines().try_for_each(|line| reader.v6(line));
             reader.counters()

@@ -70,7 +70,7 @@ pub struct FlowReading {
 
 /// The recent probes of a link by flow: of the half that is counted now, and of the half before.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Flows([[FlowReading; FLOWS]; 2]);
+pub struct RecentFlows([[FlowReading; FLOWS]; 2]);
 
 /// The flows of a link that have lost most, as an explanation of all its losses.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +134,7 @@ impl FlowReading {
     }
 }
 
-impl Flows {
+impl RecentFlows {
     /// Makes it from the counts of both halves, the newer first.
     pub(super) const fn new(halves: [[FlowReading; FLOWS]; 2]) -> Self {
         Self(halves)

@@ -40,7 +40,7 @@ fn seconds(time: Nanos) -> u32 {
 
 /// The end of one or more halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct HalvesEnd {
     /// The half that has ended; 0 at the first tick.
     pub(super) from: u32,
     /// The half that begins.
@@ -70,19 +70,19 @@ impl Halves {
 
     /// Returns the turn if the current half is over at `now`. The caller does the work of the turn
     /// and then calls [`Halves::turn`].
-    pub(super) fn due(&self, now: Nanos) -> Option<Turn> {
+    pub(super) fn due(&self, now: Nanos) -> Option<HalvesEnd> {
         let from = self.current.load(Ordering::Relaxed);
         if from == 0 {
             self.epoch.store(now.0, Ordering::Relaxed);
-            return Some(Turn { from, to: 1 });
+            return Some(HalvesEnd { from, to: 1 });
         }
         let passed = now.since(Nanos(self.epoch.load(Ordering::Relaxed))).0 / self.half.0;
         let to = u32::try_from(passed).unwrap_or(u32::MAX).saturating_add(1);
-        (to > from).then_some(Turn { from, to })
+        (to > from).then_some(HalvesEnd { from, to })
     }
 
     /// Makes `turn.to` the current half.
-    pub(super) fn turn(&self, turn: Turn) {
+    pub(super) fn turn(&self, turn: HalvesEnd) {
         self.current.store(turn.to, Ordering::Release);
     }
 
@@ -190,7 +190,7 @@ mod tests {
         let halves = Halves::new(Nanos(SECOND));
         halves.turn(halves.due(Nanos(5)).unwrap());
         let turn = halves.due(Nanos(5 + 3_605 * SECOND)).unwrap();
-        assert_eq!(turn, Turn { from: 1, to: 121 });
+        assert_eq!(turn, HalvesEnd { from: 1, to: 121 });
         halves.turn(turn);
         assert_eq!(halves.covered(121, Nanos(5 + 3_605 * SECOND)), Nanos(35 * SECOND));
         assert_eq!(halves.minute(121), 60);

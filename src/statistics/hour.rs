@@ -77,7 +77,7 @@ pub struct HourStep {
 
 /// Outcomes of the probes to a peer in the last ten whole minutes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TenMinutes {
+pub struct TenMinuteOutcomes {
     /// Measured time in seconds: 60 for each of the ten minutes that counts.
     pub seconds: u32,
     /// Number of probes answered or lost, computed from the interval and the measured time.
@@ -97,7 +97,7 @@ pub struct HourReading {
     pub end: Nanos,
 }
 
-/// Number of minutes that [`TenMinutes`] covers.
+/// Number of minutes that [`TenMinuteOutcomes`] covers.
 const TEN: usize = 10;
 /// Measured minutes that an hour needs before its quickest minute counts as the usual one.
 const USUAL_MINUTES_MIN: usize = 5;
@@ -134,10 +134,10 @@ impl Minutes {
     /// A minute stores the lost share and not the number of probes. Therefore only whole minutes
     /// count. A minute beside one that is not measured may have had only a few probes, for example
     /// when a peer joins.
-    pub(super) fn last_ten(&self, probes: u32) -> Option<TenMinutes> {
+    pub(super) fn last_ten(&self, probes: u32) -> Option<TenMinuteOutcomes> {
         let minutes = self.as_slice();
         let is_measured = |minute: Option<&Minute>| minute.is_some_and(|minute| *minute != Minute::NOT_MEASURED);
-        let mut sum = TenMinutes::default();
+        let mut sum = TenMinuteOutcomes::default();
         for at in minutes.len().saturating_sub(TEN).max(1)..minutes.len() {
             let is_last = at + 1 == minutes.len();
             let is_whole = is_measured(minutes.get(at - 1)) && (is_last || is_measured(minutes.get(at + 1)));
@@ -162,7 +162,7 @@ impl Minutes {
 impl HourReading {
     /// Returns the outcomes of the probes in the last ten whole minutes. `None` if no whole minute
     /// is measured, for example at intervals of more than a minute.
-    pub fn ten_minutes(&self) -> Option<TenMinutes> {
+    pub fn ten_minutes(&self) -> Option<TenMinuteOutcomes> {
         self.minutes.last_ten(self.probes)
     }
 

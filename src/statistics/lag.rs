@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::bounds::Bounds;
+use super::bounds::BucketBounds;
 use super::histogram::{ClassicReading, Histogram, HistogramReading, by_bin};
 use super::scale::{SCHEMA_MAX, Scale};
 use crate::units::Nanos;
@@ -37,7 +37,7 @@ impl Default for LagCounts {
 
 impl Default for SendLag {
     fn default() -> Self {
-        Self::new(Arc::new(Scale::new(Bounds::default(), SCHEMA_MAX, LONGEST)))
+        Self::new(Arc::new(Scale::new(BucketBounds::default(), SCHEMA_MAX, LONGEST)))
     }
 }
 

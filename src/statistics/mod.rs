@@ -27,11 +27,11 @@ mod unsent;
 mod variation;
 mod zones;
 
-pub use bounds::Bounds;
+pub use bounds::BucketBounds;
 pub use echo::EchoCounters;
-pub use flows::{FlowReading, FlowWay, Flows};
+pub use flows::{FlowReading, FlowWay, RecentFlows};
 pub use histogram::{ClassicReading, Histogram, HistogramReading};
-pub use hour::{HourReading, HourStep, LinksHour, TenMinutes};
+pub use hour::{HourReading, HourStep, LinksHour, TenMinuteOutcomes};
 pub use lag::{LagCounts, SendLag};
 pub use own::{OwnCounters, RecentOwn, probe_thread_run_delay};
 use recent::Counts;
@@ -51,12 +51,12 @@ use crate::peers::{Change, Compaction, Family, Method, Methods, SlotId, Via, Zon
 use crate::prober::{SendError, Stamp};
 use crate::sys::clock;
 use crate::units::Nanos;
-use halves::{Halves, Turn};
+use halves::{Halves, HalvesEnd};
 use hour::Hours;
 use own::Marks;
 use scale::SCHEMA_MAX;
 use slots::{Counters, Outcomes, Slots};
-use udp::Links;
+use udp::UdpSlots;
 use unsent::SendErrors;
 
 /// In place of a count: the kernel does not tell it.
@@ -78,9 +78,9 @@ pub struct Statistics {
     methods: Methods,
     counters: Arc<Counters>,
     /// In the order of [`Method::ALL`].
-    numbers: [Option<Numbers>; 3],
+    numbers: [Option<MethodNumbers>; 3],
     /// What only UDP probes find out.
-    links: Option<Links>,
+    links: Option<UdpSlots>,
     scale: Arc<Scale>,
     /// There are few zone pairs, so they use the finest scale.
     zone_scale: Arc<Scale>,
@@ -112,7 +112,7 @@ pub struct Statistics {
 
 /// What is counted for one method.
 #[derive(Debug)]
-struct Numbers {
+struct MethodNumbers {
     slots: Slots,
     zones: ZonePairs,
     hours: Hours,
@@ -133,7 +133,7 @@ const APART_MIN: u64 = 2;
 #[derive(Clone, Copy, Debug)]
 pub struct MethodStatistics<'a> {
     halves: &'a Halves,
-    numbers: Option<&'a Numbers>,
+    numbers: Option<&'a MethodNumbers>,
 }
 
 /// Adds to a counter, as its only writer. With one writer, a plain load and store is enough,
@@ -147,14 +147,14 @@ fn bump32(counter: &AtomicU32) {
 }
 
 impl Statistics {
-    /// Makes empty statistics of ICMP probes alone, as [`Statistics::of_methods`] does.
+    /// Makes empty statistics of ICMP probes alone, as [`Statistics::for_methods`] does.
     pub fn new(scale: Scale, interval: Nanos) -> Self {
-        Self::of_methods(scale, interval, Methods::new([Method::Icmp]))
+        Self::for_methods(scale, interval, Methods::new([Method::Icmp]))
     }
 
     /// Makes empty statistics. `scale` is that of the links; each peer is probed once per
     /// `interval` by each of the methods, but by TCP at most once per [`TCP_INTERVAL`].
-    pub fn of_methods(scale: Scale, interval: Nanos, methods: Methods) -> Self {
+    pub fn for_methods(scale: Scale, interval: Nanos, methods: Methods) -> Self {
         let (scale, send_lag) = (Arc::new(scale), SendLag::default());
         let is_finest = scale.schema() == SCHEMA_MAX;
         let tcp_scale = Arc::new(scale.with_schema(scale.schema().min(TCP_SCHEMA_MAX)));
@@ -165,11 +165,11 @@ impl Statistics {
                 Method::Tcp => (Arc::clone(&tcp_scale), interval.max(TCP_INTERVAL.into())),
             };
             let nth = methods.iter().position(|of| of == method)?;
-            Some(Numbers::new(scale, interval, Arc::clone(&counters), nth))
+            Some(MethodNumbers::new(scale, interval, Arc::clone(&counters), nth))
         });
         Self {
             zone_scale: if is_finest { Arc::clone(&scale) } else { Arc::new(scale.with_schema(SCHEMA_MAX)) },
-            links: methods.has(Method::Udp).then(Links::new),
+            links: methods.has(Method::Udp).then(UdpSlots::new),
             methods,
             counters,
             numbers,
@@ -198,7 +198,7 @@ impl Statistics {
     }
 
     /// Returns the numbers of a method. They have no slots and no zones if the method is not used.
-    pub const fn of(&self, method: Method) -> MethodStatistics<'_> {
+    pub const fn method(&self, method: Method) -> MethodStatistics<'_> {
         MethodStatistics { halves: &self.halves, numbers: self.numbers[method as usize].as_ref() }
     }
 
@@ -373,7 +373,7 @@ impl Statistics {
                 }
             }
             Change::Zone { zone } => {
-                numbers.zones.of(zone).for_each(ZoneStatistics::end);
+                numbers.zones.pairs_with(zone).for_each(ZoneStatistics::end);
             }
             Change::Stop { .. } => {}
         }
@@ -383,7 +383,7 @@ impl Statistics {
     /// kernel. Like [`Statistics::apply`], it needs the directory's write lock.
     pub fn compact(&self, compaction: &Compaction) {
         for method in self.methods.iter() {
-            let of = self.of(method);
+            let of = self.method(method);
             let Some(numbers) = of.numbers else { continue };
             for (from, to) in compaction.moves() {
                 if let (Some(from), Some(to)) = (of.slot(from), of.slot(to)) {
@@ -430,7 +430,7 @@ impl Statistics {
         self.halves.grid().map(|(begun, half)| (begun, half, self.halves.current()))
     }
 
-    fn end_minute(&self, Turn { from, to }: Turn) {
+    fn end_minute(&self, HalvesEnd { from, to }: HalvesEnd) {
         let [ended, begun] = [from, to].map(|half| self.halves.minute(half));
         if begun == ended {
             return;
@@ -439,7 +439,7 @@ impl Statistics {
         // in the same minute.
         let and_before = !self.halves.is_first(from);
         for method in self.methods.iter() {
-            let of = self.of(method);
+            let of = self.method(method);
             let Some(numbers) = of.numbers else { continue };
             numbers.hours.turn(ended, begun, |slot| {
                 let Some(peer) = of.slot(slot) else { return Default::default() };
@@ -551,7 +551,7 @@ impl<'a> MethodStatistics<'a> {
     }
 }
 
-impl Numbers {
+impl MethodNumbers {
     fn new(scale: Arc<Scale>, interval: Nanos, counters: Arc<Counters>, nth: usize) -> Self {
         Self {
             slots: Slots::new(scale, PEER_SLOTS_MAX, counters, nth),

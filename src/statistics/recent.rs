@@ -43,7 +43,7 @@ atomic!(Windows { numbers, halves, lost_in_row, answered_since });
 
 /// What only losses change.
 #[derive(Debug, Default, FromZeros)]
-pub(super) struct Losses {
+pub(super) struct RecentLosses {
     /// When a probe was lost while neither half had a loss, and enough probes had been answered
     /// since the last one ([`Counts::apart`]), in seconds after the first tick, modulo 2^16.
     first: AtomicU16,
@@ -53,7 +53,7 @@ pub(super) struct Losses {
     /// is shorter.
     last: AtomicU8,
 }
-atomic!(Losses { first, answered_before, last });
+atomic!(RecentLosses { first, answered_before, last });
 
 /// A moment on the clock of the ticks.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ pub(super) struct Counts {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent<'a> {
     pub(super) windows: &'a Windows,
-    pub(super) losses: &'a Losses,
+    pub(super) losses: &'a RecentLosses,
     /// Round-trip times per native bucket: first of the even half, then of the odd half.
     pub(super) bins: &'a [AtomicU8],
     pub(super) scale: &'a Scale,
@@ -313,7 +313,7 @@ mod tests {
     /// Returns what a reader of `window` sees of 10 probes in window 8, 20 in window 9, and one in
     /// `next` that arrives during the read.
     fn seen(window: u16, and_before: bool, next: u16) -> Option<(u32, u32)> {
-        let (windows, losses, scale) = (Windows::default(), Losses::default(), Scale::default());
+        let (windows, losses, scale) = (Windows::default(), RecentLosses::default(), Scale::default());
         let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();
         let recent = Recent { windows: &windows, losses: &losses, bins: &bins, scale: &scale };
         record(recent, 8, 10);
@@ -336,7 +336,7 @@ mod tests {
     /// Records probes, `x` for a lost one and `.` for an answered one, and returns what was last
     /// lost in a row, answered since, and answered before.
     fn last(outcomes: &str, late: u8) -> [u32; 3] {
-        let (windows, losses, scale) = (Windows::default(), Losses::default(), Scale::default());
+        let (windows, losses, scale) = (Windows::default(), RecentLosses::default(), Scale::default());
         let bins: Vec<AtomicU8> = (0..2 * scale.bin_count()).map(|_| AtomicU8::new(0)).collect();
         let recent = Recent { windows: &windows, losses: &losses, bins: &bins, scale: &scale };
         let counts = Counts { late, ..AT_ONCE };

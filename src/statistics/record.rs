@@ -37,12 +37,12 @@ impl Statistics {
                 }
             }
             Observation::SynRetransmissions { slot, count } => {
-                if let Some(peer) = self.of(method).slot(slot) {
+                if let Some(peer) = self.method(method).slot(slot) {
                     peer.add_syn_retransmissions(count);
                 }
             }
             Observation::Refused(slot) => {
-                if let Some(peer) = self.of(method).slot(slot) {
+                if let Some(peer) = self.method(method).slot(slot) {
                     peer.set_refused(self.halves.current());
                 }
             }

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use super::bounds::Bounds;
+use super::bounds::BucketBounds;
 use crate::limits::RTT_BUCKETS_MAX;
 use crate::units::Nanos;
 
@@ -40,7 +40,7 @@ const _: () = assert!((OCTAVES_MAX << SCHEMA_MAX) as usize + 2 <= BINS_MAX);
 /// Division of times into cells. It does not change after the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scale {
-    bounds: Bounds,
+    bounds: BucketBounds,
     schema: u8,
     longest: Duration,
     /// The zero bucket ends at two to this power, in seconds.
@@ -56,13 +56,13 @@ pub struct Scale {
 impl Default for Scale {
     /// Returns the finest scale, with the default bounds and the default timeout.
     fn default() -> Self {
-        Self::new(Bounds::default(), SCHEMA_MAX, Duration::from_secs(1))
+        Self::new(BucketBounds::default(), SCHEMA_MAX, Duration::from_secs(1))
     }
 }
 
 impl Scale {
     /// Makes a scale for times up to `longest`. Longer times are counted in the last native bucket.
-    pub fn new(bounds: Bounds, schema: u8, longest: Duration) -> Self {
+    pub fn new(bounds: BucketBounds, schema: u8, longest: Duration) -> Self {
         let schema = schema.min(SCHEMA_MAX);
         let highest_power =
             (LOWEST_POWER + 1..32).find(|power| power_of_two(f64::from(*power)) >= Nanos::from(longest)).unwrap_or(32);
@@ -97,7 +97,7 @@ impl Scale {
     }
 
     /// Returns the bounds of the classic buckets.
-    pub const fn bounds(&self) -> &Bounds {
+    pub const fn bounds(&self) -> &BucketBounds {
         &self.bounds
     }
 
@@ -223,7 +223,7 @@ mod tests {
     fn a_time_is_in_the_native_bucket_that_prometheus_defines_and_below_its_classic_bounds() {
         let mut random = 1_u64;
         for schema in 0..=SCHEMA_MAX {
-            let scale = Scale::new(Bounds::default(), schema, ms(1_000));
+            let scale = Scale::new(BucketBounds::default(), schema, ms(1_000));
             let mut checked = 0;
             for _ in 0..20_000 {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -266,7 +266,7 @@ mod tests {
         for schema in 0..=SCHEMA_MAX {
             for longest in [1, 1_000, 2_000, 60_000, 300_000, 1_000_000_000] {
                 let wide: Vec<Duration> = (1..=16).map(|n| ms(n * 7)).collect();
-                for bounds in [Bounds::default(), Bounds::new(&wide).unwrap()] {
+                for bounds in [BucketBounds::default(), BucketBounds::new(&wide).unwrap()] {
                     let scale = Scale::new(bounds, schema, ms(longest));
                     assert!(scale.cells() <= CELLS_MAX && scale.bin_count() <= BINS_MAX);
                     let bins: Vec<usize> = (0..scale.cells()).map(|cell| scale.bin(cell)).collect();

@@ -15,9 +15,9 @@ use kube_canary_kernel::region::Table;
 use zerocopy::FromZeros;
 
 use super::histogram::{ClassicReading, HistogramReading};
-use super::recent::{Counts, Losses, Moment, Recent, Windows};
+use super::recent::{Counts, Moment, Recent, RecentLosses, Windows};
 use super::scale::Scale;
-use super::unsent::{Unsent, UnsentReading};
+use super::unsent::{UnsentNumbers, UnsentReading};
 use super::{bump, bump32};
 use crate::prober::{Event, SendError};
 use crate::units::Nanos;
@@ -41,7 +41,7 @@ atomic!(Hot { rtt_sum, sent, lost, created, windows, zone, via });
 
 /// Counters that few probes touch. A page of them becomes resident with the first such event.
 #[derive(Debug, Default, FromZeros)]
-pub(super) struct Rare {
+pub(super) struct RareCounters {
     late: AtomicU32,
     duplicate: AtomicU32,
     reordered: AtomicU32,
@@ -52,10 +52,10 @@ pub(super) struct Rare {
     refused: AtomicU32,
     terminating: [AtomicU32; 2],
     send_errors: [AtomicU32; REASONS],
-    unsent: Unsent,
-    losses: Losses,
+    unsent: UnsentNumbers,
+    losses: RecentLosses,
 }
-atomic!(Rare {
+atomic!(RareCounters {
     late,
     duplicate,
     reordered,
@@ -74,7 +74,7 @@ atomic!(Rare {
 pub(super) struct Counters {
     methods: usize,
     hot: Table<Hot>,
-    rare: Table<Rare>,
+    rare: Table<RareCounters>,
 }
 
 impl Counters {
@@ -103,13 +103,13 @@ pub(super) struct Slots {
     /// Which of the methods of `counters` it is.
     nth: usize,
     /// One per slot and cell of the scale.
-    cells: Table<Count>,
+    cells: Table<CellCount>,
     /// Two per slot and native bucket of the scale.
     recent_bins: Table<SmallCount>,
 }
 
 /// Number of probes in one cell.
-type Count = AtomicU32;
+type CellCount = AtomicU32;
 /// Number of probes in one native bucket, in half a recent window.
 type SmallCount = AtomicU8;
 
@@ -154,7 +154,7 @@ impl Slots {
     /// Returns the bytes that become resident for each peer that is probed.
     pub(super) fn resident_bytes_per_peer(&self) -> usize {
         let bins = 2 * self.scale.bin_count() * size_of::<SmallCount>();
-        size_of::<Hot>() + self.scale.cells() * size_of::<Count>() + bins
+        size_of::<Hot>() + self.scale.cells() * size_of::<CellCount>() + bins
     }
 }
 
@@ -162,8 +162,8 @@ impl Slots {
 #[derive(Clone, Copy, Debug)]
 pub struct PeerStatistics<'a> {
     pub(super) hot: &'a Hot,
-    rare: &'a Rare,
-    cells: &'a [Count],
+    rare: &'a RareCounters,
+    cells: &'a [CellCount],
     recent_bins: &'a [SmallCount],
     scale: &'a Scale,
 }
@@ -203,7 +203,7 @@ pub(super) struct Outcomes {
     pub(super) lost: u32,
 }
 
-impl Rare {
+impl RareCounters {
     fn counters(&self) -> impl Iterator<Item = &AtomicU32> {
         let echoes = [&self.late, &self.duplicate, &self.reordered, &self.corrupt];
         let single = echoes.into_iter().chain([&self.syn_retransmissions, &self.refused]);
@@ -366,7 +366,7 @@ mod tests {
     use std::time::Duration;
 
     use crate::limits::PEER_SLOTS_MAX;
-    use crate::statistics::Bounds;
+    use crate::statistics::BucketBounds;
     use crate::sys::proc;
 
     fn resident_kb() -> i64 {
@@ -397,13 +397,13 @@ mod tests {
     fn rare_numbers() {
         const TABLES: usize = 16;
         let kb = |bytes: usize| i64::try_from(TABLES * PEER_SLOTS_MAX * bytes / 1_024).unwrap();
-        let scale = || Scale::new(Bounds::default(), 0, Duration::from_secs(1));
+        let scale = || Scale::new(BucketBounds::default(), 0, Duration::from_secs(1));
         let before = resident_kb();
         let counters = || Arc::new(Counters::new(PEER_SLOTS_MAX, 1));
         let new = || Slots::new(Arc::new(scale()), PEER_SLOTS_MAX, counters(), 0);
         let tables: Vec<Slots> = (0..TABLES).map(|_| new()).collect();
         let often_bytes = tables[0].resident_bytes_per_peer();
-        let (hot_kb, all_kb) = (kb(often_bytes), kb(often_bytes + size_of::<Rare>()));
+        let (hot_kb, all_kb) = (kb(often_bytes), kb(often_bytes + size_of::<RareCounters>()));
         let slots = || tables.iter().flat_map(|table| (0..PEER_SLOTS_MAX).filter_map(|slot| table.get(slot)));
         let sent: u64 = slots().map(|slot| slot.read().sent).sum();
         let read = resident_kb() - before;

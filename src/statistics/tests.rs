@@ -27,7 +27,7 @@ fn an_agent_serves_the_probes_of_others_if_it_probes_by_udp_or_tcp() {
         (vec![Method::Udp], true),
         (vec![Method::Tcp], true),
     ] {
-        let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::new(methods.clone()));
+        let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::new(methods.clone()));
         s.set_listening_since(Nanos(5));
         assert_eq!(s.listening_for(Nanos(12)), serves.then_some(Nanos(7)), "{methods:?}");
     }
@@ -49,32 +49,32 @@ fn events_count_for_the_peer_and_for_its_zone() {
     ] {
         s.record(Method::Icmp, Observation::probe(SLOT, event));
     }
-    let peer = s.of(Method::Icmp).slot(SLOT).unwrap().read();
+    let peer = s.method(Method::Icmp).slot(SLOT).unwrap().read();
     assert_eq!((peer.sent, peer.received, peer.lost, peer.late), (2, 1, 1, 1));
     assert_eq!((peer.duplicate, peer.reordered, peer.corrupt), (1, 1, 1));
     assert_eq!((peer.send_errors[0], peer.terminating), (1, [0, 1]));
     assert_eq!((s.send_errors(SendError::NoRoute), s.send_errors(SendError::Other)), (1, 0));
     assert_eq!([true, false].map(|answered| s.terminating(answered)), [0, 1]);
-    let pair = s.of(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap();
+    let pair = s.method(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap();
     let (zone, mut rtt) = (pair.read(), HistogramReading::default());
     pair.read_rtt(&mut rtt);
     assert_eq!((zone.sent, zone.received, zone.lost, rtt.count()), (2, 1, 1, 1));
     assert!(peer.created >= s.created() && zone.created >= s.created() && s.created() > 1_600_000_000);
     assert!(
-        s.of(Method::Icmp).zone(ZoneId(1), Via::ALL[0]).is_none()
-            && s.of(Method::Icmp).slot(SlotId::at(PEER_SLOTS_MAX)).is_none()
+        s.method(Method::Icmp).zone(ZoneId(1), Via::ALL[0]).is_none()
+            && s.method(Method::Icmp).slot(SlotId::at(PEER_SLOTS_MAX)).is_none()
     );
-    assert_eq!(s.of(Method::Icmp).slot(SlotId(200)).unwrap().read(), PeerReading::default());
+    assert_eq!(s.method(Method::Icmp).slot(SlotId(200)).unwrap().read(), PeerReading::default());
     assert_eq!(Stamp::ALL.map(|stamp| s.stamps(stamp)), [1, 0]);
 }
 
 #[test]
 fn a_refusal_is_of_the_recent_window_in_which_it_came() {
-    let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
     s.apply(Change::Join { slot: SLOT });
     let is_refused_at = |seconds: u64| {
         s.tick(Nanos::from_millis(seconds * 1_000));
-        s.of(Method::Tcp).is_refused(SLOT)
+        s.method(Method::Tcp).is_refused(SLOT)
     };
     assert!(!is_refused_at(1));
     s.record(Method::Tcp, Observation::Refused(SLOT));
@@ -91,8 +91,8 @@ fn a_new_holder_of_a_slot_starts_at_zero_and_its_zone_goes_on() {
     s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
     s.record(Method::Icmp, Observation::probe(SLOT, Event::Lost));
     s.apply(Change::Join { slot: SLOT });
-    assert_eq!(s.of(Method::Icmp).slot(SLOT).unwrap().read().sent, 0);
-    assert_eq!(s.of(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
+    assert_eq!(s.method(Method::Icmp).slot(SLOT).unwrap().read().sent, 0);
+    assert_eq!(s.method(Method::Icmp).zone(ZoneId(2), Via::ALL[0]).unwrap().read().sent, 1);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_zone_that_takes_the_number_of_another_inherits_nothing_and_what_it_has_not_
         terminating: false,
     };
     s.apply(probe("fd00::1"));
-    let zone = |via| s.of(Method::Icmp).zone(ZoneId(2), via).map(ZoneStatistics::read);
+    let zone = |via| s.method(Method::Icmp).zone(ZoneId(2), via).map(ZoneStatistics::read);
     let [v4, v6] = [ADDRESS, "fd00::1".parse().unwrap()].map(|address| Via::to(address, Network::Pod));
     s.record(Method::Icmp, Observation::probe(SLOT, received(30_000, false)));
     s.record(Method::Icmp, Observation::probe(SLOT, Event::Lost));
@@ -124,9 +124,9 @@ fn a_zone_that_takes_the_number_of_another_inherits_nothing_and_what_it_has_not_
 
 #[test]
 fn the_99th_percentile_of_an_agent_is_over_the_probes_of_all_its_peers() {
-    let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
     let slots = [0, 1, 2].map(SlotId);
-    let p99 = |method| s.of(method).recent_rtt_p99_seconds(slots.into_iter());
+    let p99 = |method| s.method(method).recent_rtt_p99_seconds(slots.into_iter());
     s.tick(Nanos(1));
     for slot in slots {
         s.apply(Change::Join { slot });
@@ -157,10 +157,10 @@ fn recent_statistics_cover_the_last_half_to_whole_minute() {
         s.tick(second(t));
         s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
         s.record(Method::Icmp, Observation::probe(SLOT, if t < 200 { received(1_000, false) } else { Event::Lost }));
-        let recent = s.of(Method::Icmp).recent(SLOT, second(t)).unwrap();
+        let recent = s.method(Method::Icmp).recent(SLOT, second(t)).unwrap();
         assert!(recent.sent <= 61 && (t < 60 || recent.sent >= 30), "{t}: {recent:?}");
     }
-    let recent = s.of(Method::Icmp).recent(SLOT, second(300)).unwrap();
+    let recent = s.method(Method::Icmp).recent(SLOT, second(300)).unwrap();
     assert_eq!(recent.received, 0, "nothing older than a minute is left");
     assert_eq!(recent.lost, recent.sent);
     assert!((30.0..=60.0).contains(&recent.seconds));
@@ -185,7 +185,7 @@ fn recent_statistics_are_exact_at_the_shortest_interval_too() {
         s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
         s.record(Method::Icmp, Observation::probe(SLOT, received(1_000, false)));
         count += 1;
-        let recent = s.of(Method::Icmp).recent(SLOT, now).unwrap();
+        let recent = s.method(Method::Icmp).recent(SLOT, now).unwrap();
         if recent.seconds < before {
             break;
         }
@@ -208,19 +208,19 @@ fn a_recent_window_differs_from_that_of_a_minute_ago_after_any_number_of_windows
     for number in 65_534..=65_537 {
         s.tick(half(number));
         s.record(Method::Icmp, Observation::probe(SLOT, Event::Sent));
-        let recent = s.of(Method::Icmp).recent(SLOT, half(number)).unwrap();
+        let recent = s.method(Method::Icmp).recent(SLOT, half(number)).unwrap();
         assert_eq!(recent.sent, if number == 65_534 { 1 } else { 2 }, "{number}");
     }
     s.tick(half(65_538));
-    assert_eq!(s.of(Method::Icmp).recent(SLOT, half(65_538)).unwrap().sent, 1, "of the half before");
+    assert_eq!(s.method(Method::Icmp).recent(SLOT, half(65_538)).unwrap().sent, 1, "of the half before");
     s.tick(half(65_539));
-    assert_eq!(s.of(Method::Icmp).recent(SLOT, half(65_539)).unwrap().sent, 0);
+    assert_eq!(s.method(Method::Icmp).recent(SLOT, half(65_539)).unwrap().sent, 0);
 }
 
 #[test]
 fn a_slot_stays_within_its_bytes() {
     let bytes = [Some(48), Some(256), None].map(|links| {
-        let scale = Scale::new(Bounds::default(), Scale::schema_of(links), std::time::Duration::from_secs(1));
+        let scale = Scale::new(BucketBounds::default(), Scale::schema_of(links), std::time::Duration::from_secs(1));
         Statistics::new(scale, Nanos::from_millis(1_000)).resident_bytes_per_peer()
     });
     println!("statistics per slot: {bytes:?} bytes with 48 and 256 links, and in a full mesh");
@@ -229,7 +229,7 @@ fn a_slot_stays_within_its_bytes() {
 
 #[test]
 fn the_losses_of_an_outage_are_in_a_row_though_one_is_known_after_the_first_answer() {
-    let s = Statistics::of_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
     s.apply(Change::Join { slot: SLOT });
     s.tick(Nanos(1));
     for method in Method::ALL {
@@ -238,7 +238,7 @@ fn the_losses_of_an_outage_are_in_a_row_though_one_is_known_after_the_first_answ
             s.record(method, Observation::probe(SLOT, Event::Sent));
             s.record(method, Observation::probe(SLOT, outcome));
         }
-        let recent = s.of(method).recent(SLOT, Nanos(2)).unwrap();
+        let recent = s.method(method).recent(SLOT, Nanos(2)).unwrap();
         assert_eq!((recent.lost_in_row, recent.answered_since), (7, 1), "{method:?}");
     }
 }

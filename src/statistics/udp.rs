@@ -11,7 +11,7 @@ use kube_canary_kernel::atomic;
 use kube_canary_kernel::region::Table;
 use zerocopy::FromZeros;
 
-use super::flows::{FLOWS, FlowReading, FlowWay, Flows, HALF_PROBES};
+use super::flows::{FLOWS, FlowReading, FlowWay, HALF_PROBES, RecentFlows};
 use super::halves::Halves;
 use super::modulo;
 use super::turns::Turns;
@@ -22,7 +22,7 @@ use crate::units::Nanos;
 
 /// One peer's numbers.
 #[derive(Debug, FromZeros)]
-pub(super) struct Link {
+pub(super) struct UdpNumbers {
     windows: Turns<AtomicU16>,
     /// Losses on the way there and on the way back, of the even and of the odd half.
     ways: [[AtomicU8; 2]; 2],
@@ -52,7 +52,7 @@ pub(super) struct Link {
     /// The delays there and back.
     delays: [Delay; 2],
 }
-atomic!(Link {
+atomic!(UdpNumbers {
     windows,
     ways,
     hops,
@@ -80,12 +80,12 @@ atomic!(FlowCounts { probes, lost });
 
 /// The numbers of all slots.
 #[derive(Debug)]
-pub(super) struct Links(Table<Link>);
+pub(super) struct UdpSlots(Table<UdpNumbers>);
 
 /// The numbers of one slot.
 #[derive(Clone, Copy, Debug)]
 pub struct UdpLinks<'a> {
-    link: &'a Link,
+    link: &'a UdpNumbers,
     half: u32,
     /// Seconds after the first tick, modulo 2^8.
     second: u8,
@@ -120,7 +120,7 @@ pub enum MtuReading {
     },
 }
 
-impl Links {
+impl UdpSlots {
     pub(super) fn new() -> Self {
         Self(Table::new(PEER_SLOTS_MAX))
     }
@@ -133,7 +133,7 @@ impl Links {
     /// Starts from zero for another peer.
     pub(super) fn reset(&self, slot: SlotId) {
         if let Some(link) = self.0.get(slot.index()) {
-            link.copy(&Link::new());
+            link.copy(&UdpNumbers::new());
         }
     }
 
@@ -147,7 +147,7 @@ impl Links {
     }
 }
 
-impl Link {
+impl UdpNumbers {
     fn new() -> Self {
         Self {
             windows: Turns::default(),
@@ -297,8 +297,9 @@ impl UdpLinks<'_> {
         ways.store(ways.load(Ordering::Relaxed) & !gone, Ordering::Relaxed);
     }
 
-    /// Returns the flow to send an extra probe over, if there is one: [`Flows::suspect`]. Only the
-    /// probe thread calls it. There is at most one for each probe that uses the flows in turn.
+    /// Returns the flow to send an extra probe over, if there is one: [`RecentFlows::suspect`].
+    /// Only the probe thread calls it. There is at most one for each probe that uses the flows in
+    /// turn.
     pub fn take_suspect(&self) -> Option<u8> {
         if self.link.may_probe.load(Ordering::Relaxed) == 0 {
             return None;
@@ -393,13 +394,13 @@ impl UdpLinks<'_> {
     }
 
     /// Returns the counts of the flows.
-    pub fn flows(&self) -> Flows {
+    pub fn flows(&self) -> RecentFlows {
         let read = |counts: &FlowCounts| {
             let lost = counts.lost.load(Ordering::Relaxed).into();
             // A reader may meet the writer between its two numbers.
             FlowReading { probes: u32::from(counts.probes.load(Ordering::Relaxed)).max(lost), lost }
         };
-        Flows::new(self.link.flow_halves().map(|half| half.each_ref().map(read)))
+        RecentFlows::new(self.link.flow_halves().map(|half| half.each_ref().map(read)))
     }
 
     /// Returns the direction of the last loss of each flow.
@@ -425,7 +426,7 @@ mod tests {
     const SLOT: SlotId = SlotId(3);
 
     /// Returns the numbers in the half that has begun at `at`.
-    fn at(links: &Links, halves: &Halves, at: u64, does: impl FnOnce(UdpLinks<'_>)) {
+    fn at(links: &UdpSlots, halves: &Halves, at: u64, does: impl FnOnce(UdpLinks<'_>)) {
         while let Some(turn) = halves.due(Nanos(at * 1_000_000_000)) {
             halves.turn(turn);
         }
@@ -434,7 +435,7 @@ mod tests {
 
     #[test]
     fn directions_count_in_the_recent_window_and_then_no_more() {
-        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        let (links, halves) = (UdpSlots::new(), Halves::new(Nanos::from_millis(1_000)));
         let ways = |there, back| WaysReading { lost_there: there, lost_back: back };
         at(&links, &halves, 1, |link| {
             assert_eq!(link.ways(), ways(0, 0));
@@ -460,7 +461,7 @@ mod tests {
 
     #[test]
     fn what_is_known_of_a_link_is_read_back_and_gone_with_its_peer() {
-        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        let (links, halves) = (UdpSlots::new(), Halves::new(Nanos::from_millis(1_000)));
         at(&links, &halves, 1, |link| {
             assert_eq!((link.hops(), link.mtu(), link.heard()), (None, MtuReading::Unknown, None));
             for mtu in [
@@ -496,7 +497,7 @@ mod tests {
 
     #[test]
     fn the_direction_of_a_flow_is_forgotten_with_its_losses() {
-        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        let (links, halves) = (UdpSlots::new(), Halves::new(Nanos::from_millis(1_000)));
         at(&links, &halves, 1, |link| {
             let in_turn = |probes: u8| (0..probes).for_each(|probe| link.outcome(probe % 16, false, false));
             link.outcome(5, true, false);
@@ -510,7 +511,7 @@ mod tests {
 
     #[test]
     fn an_extra_probe_needs_a_probe_in_turn() {
-        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        let (links, halves) = (UdpSlots::new(), Halves::new(Nanos::from_millis(1_000)));
         at(&links, &halves, 1, |link| {
             (0..20).for_each(|flow| link.outcome(flow % 16, false, false));
             assert_eq!(link.take_suspect(), None, "nothing is lost");
@@ -525,7 +526,7 @@ mod tests {
 
     #[test]
     fn the_counts_of_a_flow_stop_together() {
-        let (links, halves) = (Links::new(), Halves::new(Nanos::from_millis(1_000)));
+        let (links, halves) = (UdpSlots::new(), Halves::new(Nanos::from_millis(1_000)));
         at(&links, &halves, 1, |link| {
             (0..400).for_each(|probe| link.outcome(9, probe % 2 == 0, true));
             assert_eq!(link.flows().readings()[9], FlowReading { probes: 255, lost: 128 });
@@ -534,6 +535,6 @@ mod tests {
 
     #[test]
     fn a_slot_takes_112_bytes() {
-        assert_eq!(size_of::<Link>(), 112);
+        assert_eq!(size_of::<UdpNumbers>(), 112);
     }
 }

@@ -33,7 +33,7 @@ impl SendErrors {
 /// The numbers of one slot in the recent window: 6 bytes. All zeroes is a valid initial state. A
 /// reader may meet the writer between two of them, and is then one probe or one reason behind.
 #[derive(Debug, Default, FromZeros)]
-pub(super) struct Unsent {
+pub(super) struct UnsentNumbers {
     /// The half in which a probe was last counted, modulo 2^16.
     window: AtomicU16,
     /// Number of probes in the even and in the odd half.
@@ -43,7 +43,7 @@ pub(super) struct Unsent {
     /// By how many probes it leads (Boyer and Moore, "MJRTY", 1981).
     lead: AtomicU8,
 }
-atomic!(Unsent { window, counts, reason, lead });
+atomic!(UnsentNumbers { window, counts, reason, lead });
 
 /// Probes of the recent window that could not be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct UnsentReading {
     pub reason: Option<SendError>,
 }
 
-impl Unsent {
+impl UnsentNumbers {
     /// Counts a probe that was not sent in this half.
     pub(super) fn record(&self, reason: SendError, window: u16) {
         let held = self.window.load(Ordering::Relaxed);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn probes_count_in_two_halves_and_then_no_more() {
-        let unsent = Unsent::default();
+        let unsent = UnsentNumbers::default();
         assert_eq!(unsent.read(0), UnsentReading::default());
         (0..300).for_each(|_| unsent.record(SendError::NoRoute, 7));
         assert_eq!(unsent.read(7), reading(255, SendError::NoRoute));
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((unsent.read(8).probes, unsent.read(9).probes), (256, 1));
         unsent.record(SendError::NoRoute, 10);
         assert_eq!(unsent.read(10).probes, 1, "the half before has none");
-        let other = Unsent::default();
+        let other = UnsentNumbers::default();
         other.take_over(&unsent);
         assert_eq!(other.read(10), unsent.read(10));
         other.reset();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_reason_is_that_of_most_probes_and_a_new_one_shows_in_the_next_half() {
-        let unsent = Unsent::default();
+        let unsent = UnsentNumbers::default();
         (0..3).for_each(|_| unsent.record(SendError::NoRoute, 1));
         unsent.record(SendError::NoBuffer, 1);
         assert_eq!(unsent.read(1).reason, Some(SendError::NoRoute));

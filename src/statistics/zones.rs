@@ -16,10 +16,10 @@ use crate::prober::Event;
 
 /// The pairs of our zone and another, by zone and way. A zone takes memory with its first probe.
 #[derive(Debug)]
-pub(super) struct ZonePairs(Box<[OnceLock<Box<Ways>>]>);
+pub(super) struct ZonePairs(Box<[OnceLock<Box<ZoneWays>>]>);
 
 /// The pairs with one zone, in the order of [`Via::index`].
-type Ways = [OnceLock<ZoneStatistics>; Via::ALL.len()];
+type ZoneWays = [OnceLock<ZoneStatistics>; Via::ALL.len()];
 
 impl ZonePairs {
     pub(super) fn new() -> Self {
@@ -44,7 +44,7 @@ impl ZonePairs {
     }
 
     /// Returns all pairs with a zone.
-    pub(super) fn of(&self, zone: ZoneId) -> impl Iterator<Item = &ZoneStatistics> {
+    pub(super) fn pairs_with(&self, zone: ZoneId) -> impl Iterator<Item = &ZoneStatistics> {
         self.0.get(usize::from(zone.0)).into_iter().flat_map(Self::made)
     }
 
@@ -53,7 +53,7 @@ impl ZonePairs {
         self.0.iter().flat_map(Self::made)
     }
 
-    fn made(ways: &OnceLock<Box<Ways>>) -> impl Iterator<Item = &ZoneStatistics> {
+    fn made(ways: &OnceLock<Box<ZoneWays>>) -> impl Iterator<Item = &ZoneStatistics> {
         ways.get().into_iter().flat_map(|ways| ways.iter().filter_map(OnceLock::get))
     }
 }

@@ -45,7 +45,7 @@ impl Agent {
         let tcp = tcp::Tcp::prober(sockets, MonotonicClock, &settings, handshakes);
         let probers =
             Probers::new(None, Some(Box::new(udp)), Some(Box::new(explorer)), Some(Box::new(tcp))).expect("a timer");
-        let statistics = Statistics::of_methods(Scale::default(), INTERVAL, Methods::new([Method::Udp, Method::Tcp]));
+        let statistics = Statistics::for_methods(Scale::default(), INTERVAL, Methods::new([Method::Udp, Method::Tcp]));
         Self { probers, statistics }
     }
 
@@ -64,7 +64,7 @@ impl Agent {
     }
 
     fn answers(&self, method: Method) -> u64 {
-        let of = self.statistics.of(method);
+        let of = self.statistics.method(method);
         (0..u32::from(PEERS)).filter_map(|slot| Some(of.slot(SlotId(slot))?.read().received)).sum()
     }
 

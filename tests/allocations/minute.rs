@@ -111,7 +111,7 @@ impl Agent {
     fn totals(&self) -> PeerReading {
         let mut sum = PeerReading::default();
         for (slot, _) in self.directory.peers() {
-            let peer = self.statistics.of(Method::Icmp).slot(slot).expect("its statistics").read();
+            let peer = self.statistics.method(Method::Icmp).slot(slot).expect("its statistics").read();
             sum.sent += peer.sent;
             sum.received += peer.received;
             sum.lost += peer.lost;
@@ -142,7 +142,7 @@ fn a_minute_without_an_allocation(kind: SocketKind) {
 
     // The end of a minute, and the half minute after it.
     let ((), third) = watch(|| agent.live(Nanos::from_millis(31_000)));
-    let hours = (0..PEERS).filter_map(|slot| agent.statistics.of(Method::Icmp).hour(SlotId::at(slot)));
+    let hours = (0..PEERS).filter_map(|slot| agent.statistics.method(Method::Icmp).hour(SlotId::at(slot)));
     assert_eq!(hours.clone().count(), HOUR_PEERS_MAX);
     assert_eq!(hours.filter(|hour| hour.steps().any(|step| step.loss.is_some())).count(), HOUR_PEERS_MAX, "of each");
 

@@ -19,7 +19,7 @@ use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{JudgeTimes, MeshRoutes, Times};
 use kube_canary::peers::{Directory, OwnNode, name_in_reports};
 use kube_canary::report::Report;
-use kube_canary::report::compact::{self, Writer};
+use kube_canary::report::compact::{self, CompactWriter};
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
@@ -157,7 +157,7 @@ impl Routes for Other {
 fn compacted(text: &str) -> Option<Vec<u8>> {
     let report: Report<'_> = serde_json::from_str(text).ok()?;
     let own = name_in_reports(&report.source.node);
-    let mut writer = Writer::new(&report.source, own, clock::realtime().as_secs());
+    let mut writer = CompactWriter::new(&report.source, own, clock::realtime().as_secs());
     report.peers.iter().for_each(|peer| writer.peer(name_in_reports(&peer.node), peer));
     Some(writer.end(0))
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use kube_canary::discovery::MeshFacts;
 use kube_canary::mesh::Times;
 use kube_canary::peers::name_in_reports;
-use kube_canary::report::compact::Writer;
+use kube_canary::report::compact::CompactWriter;
 use kube_canary::report::{Peer, RecentPeer, Source};
 use kube_canary::sys::clock;
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn name(node: u8) -> String {
 /// A compact report of `node` about these peers, of which each has lost this many of 60 probes.
 fn compact(node: &str, peers: &[(&str, u32)]) -> Vec<u8> {
     let source = Source { node: node.into(), zone: "z".into(), ..Source::default() };
-    let mut writer = Writer::new(&source, name_in_reports(node), clock::realtime().as_secs());
+    let mut writer = CompactWriter::new(&source, name_in_reports(node), clock::realtime().as_secs());
     for (peer, lost) in peers {
         let recent = RecentPeer { seconds: 60.0, sent: 60, received: 60 - lost, lost: *lost, ..RecentPeer::default() };
         writer.peer(name_in_reports(peer), &Peer { recent, ..Peer::default() });

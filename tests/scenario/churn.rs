@@ -244,7 +244,7 @@ impl Mesh {
         let now = self.world.now();
         for (slot, peer) in self.world.directory.peers() {
             if self.nodes[peer.node()].places[0].since == now {
-                let read = self.world.statistics.of(Method::Icmp).slot(slot).unwrap().read();
+                let read = self.world.statistics.method(Method::Icmp).slot(slot).unwrap().read();
                 assert_eq!(read, PeerReading { created: read.created, ..PeerReading::default() }, "{}", peer.node());
             }
         }
@@ -252,7 +252,7 @@ impl Mesh {
 
     /// Compares a node's counters with the oracle's.
     fn verify(&mut self, slot: SlotId, name: &str) {
-        let got = self.world.statistics.of(Method::Icmp).slot(slot).expect("its statistics").read();
+        let got = self.world.statistics.method(Method::Icmp).slot(slot).expect("its statistics").read();
         let timeout = self.world.plan.timeout;
         let node = &self.nodes[name];
         let probes = node.probes(&mut self.world);

@@ -45,8 +45,8 @@ fn all_numbers_of_a_peer_move_with_it() {
     let all = |directory: &Directory| {
         let of = |slot| {
             (
-                statistics.of(Method::Icmp).slot(slot).unwrap().read(),
-                statistics.of(Method::Icmp).recent(slot, Nanos(2)).unwrap(),
+                statistics.method(Method::Icmp).slot(slot).unwrap().read(),
+                statistics.method(Method::Icmp).recent(slot, Nanos(2)).unwrap(),
             )
         };
         let mut all: Vec<_> = directory.peers().map(|(slot, peer)| (peer.node().to_owned(), of(slot))).collect();
@@ -60,9 +60,9 @@ fn all_numbers_of_a_peer_move_with_it() {
     statistics.compact(&directory.compact().expect("holes"));
     assert_eq!(all(&directory), before);
     assert_eq!((directory.slot_count(), directory.compact()), (STAY.len(), None));
-    assert_eq!(statistics.of(Method::Icmp).slot(SlotId(999)).unwrap().read(), PeerReading::default(), "given back");
+    assert_eq!(statistics.method(Method::Icmp).slot(SlotId(999)).unwrap().read(), PeerReading::default(), "given back");
     for (slot, peer) in directory.peers() {
-        let losses = |zone: ZoneId| statistics.of(Method::Icmp).zone(zone, Via::ALL[0]).unwrap().read().lost;
+        let losses = |zone: ZoneId| statistics.method(Method::Icmp).zone(zone, Via::ALL[0]).unwrap().read().lost;
         let before = losses(peer.zone());
         statistics.record(Method::Icmp, Observation::probe(slot, Event::Lost));
         assert_eq!(losses(peer.zone()), before + 1, "{} is still in its zone", peer.node());

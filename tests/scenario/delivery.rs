@@ -135,7 +135,7 @@ fn the_families_of_one_node_are_counted_apart() {
     let mut sums: Vec<_> = world
         .directory
         .peers()
-        .map(|(slot, _)| world.statistics.of(kube_canary::peers::Method::Icmp).slot(slot).unwrap().read())
+        .map(|(slot, _)| world.statistics.method(kube_canary::peers::Method::Icmp).slot(slot).unwrap().read())
         .collect();
     let six = sums.pop().unwrap();
     let four = sums.pop().unwrap();

@@ -27,7 +27,7 @@ fn world(plan: Plan, fate: impl FnMut(u64) -> Fate + 'static) -> (World, Nanos) 
 }
 
 fn steps(statistics: &Statistics, slot: SlotId) -> Vec<HourStep> {
-    statistics.of(Method::Icmp).hour(slot).expect("an hour").steps().collect()
+    statistics.method(Method::Icmp).hour(slot).expect("an hour").steps().collect()
 }
 
 /// Answered and lost probes of each minute since `begun`, by the time at which that was decided.
@@ -71,7 +71,7 @@ fn an_hour_has_the_losses_that_the_wire_has_caused() {
         world.run(MINUTE);
         let minutes = decided(&mut world, begun, plan.timeout);
         expect(&steps(&world.statistics, SLOT), &minutes, ended);
-        let hour = world.statistics.of(Method::Icmp).hour(SLOT).expect("an hour");
+        let hour = world.statistics.method(Method::Icmp).hour(SLOT).expect("an hour");
         assert_eq!(hour.end, begun.plus(Nanos(ended as u64 * MINUTE.0)));
     }
     let steps = steps(&world.statistics, SLOT);
@@ -93,7 +93,10 @@ fn at_short_intervals_the_loss_is_that_of_the_whole_minute() {
 }
 
 fn losing_since(world: &World) -> Option<Nanos> {
-    world.statistics.of(Method::Icmp).losing_since(SLOT, &world.statistics.of(Method::Icmp).recent(SLOT, world.now())?)
+    world
+        .statistics
+        .method(Method::Icmp)
+        .losing_since(SLOT, &world.statistics.method(Method::Icmp).recent(SLOT, world.now())?)
 }
 
 #[test]
@@ -114,7 +117,7 @@ fn the_quickest_minute_stays_usual_until_an_hour_after_a_path_became_slow() {
     let (mut world, _) = world(Plan::default(), |n| Fate::reply(if n < 600 { 400 } else { 30_000 }));
     let mut usual_after = |minutes: u64| {
         world.run(Nanos(minutes * MINUTE.0));
-        world.statistics.of(Method::Icmp).hour(SLOT).expect("an hour").usual_rtt_p50_seconds()
+        world.statistics.method(Method::Icmp).hour(SLOT).expect("an hour").usual_rtt_p50_seconds()
     };
     assert_eq!(
         [usual_after(4), usual_after(2), usual_after(54)],
@@ -211,7 +214,7 @@ fn minutes_without_a_running_agent_are_not_measured() {
     let losses: Vec<_> = steps(&world.statistics, SLOT).iter().map(|step| step.loss.is_some()).collect();
     let expected: Vec<bool> = (0..14).map(|minute| minute <= 2 || minute >= 12).collect();
     assert_eq!(losses, expected, "the third began before it");
-    assert_eq!(world.statistics.of(Method::Icmp).hour(SLOT).unwrap().end, begun.plus(Nanos(14 * MINUTE.0)));
+    assert_eq!(world.statistics.method(Method::Icmp).hour(SLOT).unwrap().end, begun.plus(Nanos(14 * MINUTE.0)));
 }
 
 #[test]
@@ -264,7 +267,7 @@ fn hours_move_with_their_peers_and_those_without_begin_one() {
     };
     lose(3);
     statistics.tick(minute(1));
-    assert!(statistics.of(Method::Icmp).hour(SlotId::at(HOUR_PEERS_MAX)).is_none());
+    assert!(statistics.method(Method::Icmp).hour(SlotId::at(HOUR_PEERS_MAX)).is_none());
     let resident = statistics.hour_resident_bytes();
     assert_eq!(resident, 128 * HOUR_PEERS_MAX);
     lose(1);

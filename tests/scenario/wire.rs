@@ -252,7 +252,7 @@ impl LossyWire {
     fn take(&mut self, request: Outgoing<'_>) -> Result<(), SendError> {
         let held_up = self.leaves_after.unwrap_or_default();
         let to = request.to.ip();
-        let (now, kind) = (self.clock.now().plus(held_up), self.kind(Family::of(to)));
+        let (now, kind) = (self.clock.now().plus(held_up), self.kind(Family::from_address(to)));
         let link = self.links.entry(to).or_default();
         let index = link.log.len();
         let fate = link.script.as_mut().map_or_else(|| Fate::reply(100), |script| script(index as u64));

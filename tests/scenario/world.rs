@@ -342,7 +342,7 @@ impl World {
     }
 
     fn check(&mut self, slot: SlotId, drained: bool) {
-        let in_slot = self.statistics.of(Method::Icmp).slot(slot).expect("a slot in use");
+        let in_slot = self.statistics.method(Method::Icmp).slot(slot).expect("a slot in use");
         let got = in_slot.read();
         assert!(got.received + got.lost <= got.sent, "{slot:?}: {got:?}");
         assert_eq!(in_slot.rtt().count(), got.received, "{slot:?}: {got:?}");
@@ -409,7 +409,7 @@ impl World {
     /// The counters of a node, of its first slot if it has two.
     pub fn read(&self, node: &str) -> PeerReading {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
-        self.statistics.of(Method::Icmp).slot(slot).expect("its statistics").read()
+        self.statistics.method(Method::Icmp).slot(slot).expect("its statistics").read()
     }
 
     /// Asserts every counter of a node. The histogram must contain as many values
@@ -435,6 +435,6 @@ impl World {
     /// Returns the round-trip times of a node.
     pub fn rtt(&self, node: &str) -> HistogramReading {
         let (slot, _) = self.directory.peers().find(|(_, peer)| peer.node() == node).expect("a peer of that name");
-        self.statistics.of(Method::Icmp).slot(slot).expect("its statistics").rtt()
+        self.statistics.method(Method::Icmp).slot(slot).expect("its statistics").rtt()
     }
 }

@@ -3,7 +3,7 @@
 //! `crates/verdicts/src/quiet.rs` were chosen before these meshes were drawn.
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::verdicts::{Judged, Kind, Verdict, judge_whole};
+use kube_canary::mesh::verdicts::{Kind, RankedVerdicts, Verdict, judge_whole};
 use kube_canary::report::Method;
 
 use super::mesh::{Plan, Random};
@@ -106,7 +106,7 @@ fn made(random: &mut Random, fault: &Fault, ends: (usize, usize), (read, window)
 }
 
 /// Judges the mesh. Moments in the result are seconds after the end of the collection.
-fn judged(random: &mut Random, shape: Shape, fault: &Fault) -> (Judged, Vec<i64>) {
+fn judged(random: &mut Random, shape: Shape, fault: &Fault) -> (RankedVerdicts, Vec<i64>) {
     let Shape { nodes, collection } = shape;
     let mut plan = Plan::new(nodes);
     (plan.protocols, plan.dual) = (true, false);

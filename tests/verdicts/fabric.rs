@@ -3,7 +3,7 @@
 //! their reports.
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::mesh::verdicts::{Judged, Kind, Verdict, judge_whole};
+use kube_canary::mesh::verdicts::{Kind, RankedVerdicts, Verdict, judge_whole};
 use kube_canary::peers::{Methods, SlotId};
 use kube_canary::prober::Observation;
 use kube_canary::report::{Flows, LosingFlow, Method, Suspect, Way};
@@ -49,8 +49,8 @@ fn judged_if(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u
 }
 
 /// Does the same, and returns also what is over.
-fn judged_whole(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u32) -> f64) -> Judged {
-    let statistics = Statistics::of_methods(Scale::default(), Nanos(1_000_000_000), Methods::ALL);
+fn judged_whole(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u32) -> f64) -> RankedVerdicts {
+    let statistics = Statistics::for_methods(Scale::default(), Nanos(1_000_000_000), Methods::ALL);
     let mut links = Vec::new();
     for from in 0..NODES {
         for to in (0..NODES).filter(|to| *to != from) {

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use kube_canary::mesh::matrix::Matrix;
-use kube_canary::report::{Age, Flows, Method, Network, Peer, Protocol, RecentPeer, RecentSource, Source, State};
+use kube_canary::report::{Age, Flows, Method, Network, Peer, PeerState, Protocol, RecentPeer, RecentSource, Source};
 
 use super::mesh::{PROBES, Plan, Random, name, whole, zone_name};
 
@@ -164,7 +164,7 @@ pub fn put_at(
                 (Method::Tcp, true) => Protocol::Tcpv6,
             },
             heard: cell.heard,
-            state: State::Ready,
+            state: PeerState::Ready,
             address: Some([10, 0, 0, 1].into()),
             since_unix_seconds: (cell.lost > 0).then_some(EPOCH - 60),
             recent: RecentPeer {

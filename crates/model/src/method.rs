@@ -58,7 +58,7 @@ impl Family {
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
     /// Returns the family of `address`.
-    pub const fn of(address: IpAddr) -> Self {
+    pub const fn from_address(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self::V4,
             IpAddr::V6(_) => Self::V6,

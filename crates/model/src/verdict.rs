@@ -71,7 +71,7 @@ impl Kind {
     }
 
     /// Whether it is a fault of the network, and not of an agent alone.
-    pub fn is_of_network(self) -> bool {
+    pub fn is_network_fault(self) -> bool {
         self < Self::AgentStarved
     }
 
@@ -301,7 +301,7 @@ impl Verdict {
 
     /// Whether packets are lost, or not sent at all. False if links are slow or an agent is late.
     pub fn is_loss(&self) -> bool {
-        self.kind.is_of_network() && !self.figures.has(Figure::RttSeconds)
+        self.kind.is_network_fault() && !self.figures.has(Figure::RttSeconds)
     }
 
     /// Returns the two ends of its subject, if it has two.
@@ -357,7 +357,8 @@ impl Verdict {
     /// or if it is not known.
     pub fn loss_ratio(&self) -> Option<f64> {
         let of = |parts: &[Figure], wholes: &[Figure]| {
-            let sum = |figures: &[Figure]| figures.iter().map(|it| self.figures.get(*it).unwrap_or(0.0)).sum::<f64>();
+            let sum =
+                |figures: &[Figure]| figures.iter().map(|figure| self.figures.get(*figure).unwrap_or(0.0)).sum::<f64>();
             (sum(wholes) > 0.0).then(|| (sum(parts) / sum(wholes)).clamp(0.0, 1.0))
         };
         if !self.is_loss() {

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::matrix::{Facts, Matrix};
+use crate::matrix::{Matrix, SourceFacts};
 use kube_canary_model::verdict::{Figure, Figures};
 
 /// Limit of the send delay: a tenth of the interval, but never less than this.
@@ -30,7 +30,7 @@ const DROPS_MIN: f32 = 3.0;
 const INTERVAL_SECONDS: f32 = 1.0;
 
 /// Returns the figures of what an agent lacks. Empty if it lacks nothing.
-pub fn symptoms(facts: &Facts) -> Figures {
+pub fn symptoms(facts: &SourceFacts) -> Figures {
     let interval = facts.interval_seconds.get().filter(|seconds| *seconds > 0.0).unwrap_or(INTERVAL_SECONDS);
     let late = (interval * LAG_SHARE).max(LAG_MIN_SECONDS);
     let (seconds, sent) = (facts.covered_seconds(), facts.sent as f32);
@@ -89,7 +89,7 @@ impl Standing {
 pub fn standings(matrix: &Matrix) -> Vec<Standing> {
     let starved = |node: u16| matrix.row(node).is_some_and(|row| !symptoms(&row.facts).is_empty());
     let standing = |node: u16| match matrix.get(node) {
-        it if it.is_leaving() || it.is_displaced => Standing::Leaving,
+        member if member.is_leaving() || member.is_displaced => Standing::Leaving,
         _ if starved(node) => Standing::Starved,
         _ => Standing::Sound,
     };
@@ -101,26 +101,26 @@ pub fn standings(matrix: &Matrix) -> Vec<Standing> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::matrix::Known;
+    use crate::matrix::KnownNumber;
     use crate::wording;
     use kube_canary_model::report::Network;
     use kube_canary_model::verdict::{Kind, Verdict};
 
-    fn symptoms(facts: &Facts) -> String {
+    fn symptoms(facts: &SourceFacts) -> String {
         let figures = super::symptoms(facts);
         wording::symptoms(&Verdict { figures, ..Verdict::new(Kind::AgentStarved, "a".into(), Network::Pod) })
     }
 
-    const FACTS: Facts = Facts {
-        interval_seconds: Known::new(1.0),
-        seconds: Known::new(60.0),
-        echo_requests_received: Known::NONE,
-        send_lag_p99_seconds: Known::NONE,
-        read_delay_p99_seconds: Known::NONE,
-        probes_skipped: Known::NONE,
-        receive_queue_drops: Known::NONE,
-        run_delay_seconds: Known::NONE,
-        listening_seconds: Known::NONE,
+    const FACTS: SourceFacts = SourceFacts {
+        interval_seconds: KnownNumber::new(1.0),
+        seconds: KnownNumber::new(60.0),
+        echo_requests_received: KnownNumber::NONE,
+        send_lag_p99_seconds: KnownNumber::NONE,
+        read_delay_p99_seconds: KnownNumber::NONE,
+        probes_skipped: KnownNumber::NONE,
+        receive_queue_drops: KnownNumber::NONE,
+        run_delay_seconds: KnownNumber::NONE,
+        listening_seconds: KnownNumber::NONE,
         cells_seconds: 60.0,
         sent: 600,
         members: 0,
@@ -129,40 +129,43 @@ mod tests {
 
     #[test]
     fn an_agent_in_time_has_no_symptoms_and_an_older_one_says_nothing() {
-        let fine = Facts {
-            send_lag_p99_seconds: Known::new(0.049),
-            read_delay_p99_seconds: Known::new(0.25),
-            probes_skipped: Known::new(6.0),
-            receive_queue_drops: Known::new(2.0),
-            run_delay_seconds: Known::new(5.9),
+        let fine = SourceFacts {
+            send_lag_p99_seconds: KnownNumber::new(0.049),
+            read_delay_p99_seconds: KnownNumber::new(0.25),
+            probes_skipped: KnownNumber::new(6.0),
+            receive_queue_drops: KnownNumber::new(2.0),
+            run_delay_seconds: KnownNumber::new(5.9),
             ..FACTS
         };
-        assert_eq!([fine, FACTS, Facts::default()].map(|facts| symptoms(&facts)), ["", "", ""]);
+        assert_eq!([fine, FACTS, SourceFacts::default()].map(|facts| symptoms(&facts)), ["", "", ""]);
     }
 
     #[test]
     fn one_stall_of_an_agent_of_few_peers_is_no_lack_of_time() {
         // Two of 60 turns are skipped, with two peers: 3 % of the probes.
-        let stalled = Facts { probes_skipped: Known::new(4.0), sent: 116, ..FACTS };
+        let stalled = SourceFacts { probes_skipped: KnownNumber::new(4.0), sent: 116, ..FACTS };
         assert_eq!(symptoms(&stalled), "");
         assert_eq!(
-            symptoms(&Facts { probes_skipped: Known::new(6.0), sent: 114, ..FACTS }),
+            symptoms(&SourceFacts { probes_skipped: KnownNumber::new(6.0), sent: 114, ..FACTS }),
             "it skipped 6 probes of 120"
         );
         // With many turns, the share decides: 3,000 turns of 20 ms.
-        let quick = Facts { interval_seconds: Known::new(0.02), sent: 5_950, ..FACTS };
-        assert_eq!(symptoms(&Facts { probes_skipped: Known::new(50.0), ..quick }), "");
-        assert_eq!(symptoms(&Facts { probes_skipped: Known::new(62.0), ..quick }), "it skipped 62 probes of 6012");
+        let quick = SourceFacts { interval_seconds: KnownNumber::new(0.02), sent: 5_950, ..FACTS };
+        assert_eq!(symptoms(&SourceFacts { probes_skipped: KnownNumber::new(50.0), ..quick }), "");
+        assert_eq!(
+            symptoms(&SourceFacts { probes_skipped: KnownNumber::new(62.0), ..quick }),
+            "it skipped 62 probes of 6012"
+        );
     }
 
     #[test]
     fn each_symptom_is_named_with_its_figure() {
         for (facts, expected) in [
-            (Facts { send_lag_p99_seconds: Known::new(0.25), ..FACTS }, "it sends 250 ms late"),
-            (Facts { read_delay_p99_seconds: Known::new(0.4), ..FACTS }, "reads replies 400 ms late"),
-            (Facts { probes_skipped: Known::new(30.0), sent: 570, ..FACTS }, "skipped 30 probes of 600"),
-            (Facts { receive_queue_drops: Known::new(4.0), ..FACTS }, "dropped 4 packets"),
-            (Facts { run_delay_seconds: Known::new(6.0), ..FACTS }, "6.0 s of 60 s"),
+            (SourceFacts { send_lag_p99_seconds: KnownNumber::new(0.25), ..FACTS }, "it sends 250 ms late"),
+            (SourceFacts { read_delay_p99_seconds: KnownNumber::new(0.4), ..FACTS }, "reads replies 400 ms late"),
+            (SourceFacts { probes_skipped: KnownNumber::new(30.0), sent: 570, ..FACTS }, "skipped 30 probes of 600"),
+            (SourceFacts { receive_queue_drops: KnownNumber::new(4.0), ..FACTS }, "dropped 4 packets"),
+            (SourceFacts { run_delay_seconds: KnownNumber::new(6.0), ..FACTS }, "6.0 s of 60 s"),
         ] {
             let found = symptoms(&facts);
             assert!(found.contains(expected), "{found}");

@@ -7,14 +7,14 @@
 //! it of itself alone.
 //!
 //! A report travels by TCP, so the fault may be the reason that it is missing. Then the kernel of
-//! the peer tells the two apart ([`Silence`]). It completes or refuses each handshake, whether the
-//! agent runs or not. If its node answers echo requests, but handshakes get no answer of any kind,
-//! the network drops them.
+//! the peer tells the two apart ([`SilentAgent`]). It completes or refuses each handshake, whether
+//! the agent runs or not. If its node answers echo requests, but handshakes get no answer of any
+//! kind, the network drops them.
 
 use super::agents::Standing;
 use super::rewritten::Rewritten;
 use super::tally::Tally;
-use crate::matrix::{Cell, Layer, Matrix, Presence};
+use crate::matrix::{Cell, Layer, Matrix, RowPresence};
 use kube_canary_model::report::Method;
 
 /// Reports of a collection are up to 20 s apart. Within this time an agent may have started between
@@ -38,7 +38,7 @@ const SOURCES_MIN: u16 = 3;
 /// What the sources tell of a node whose report is missing: those that probe it by TCP, and have
 /// answers by ICMP.
 #[derive(Clone, Copy, Debug, Default)]
-struct Silence {
+struct SilentAgent {
     /// Number of sources that measured it.
     sources: u16,
     /// Number of them whose handshakes are neither completed nor refused.
@@ -51,7 +51,7 @@ struct Silence {
 
 /// What a node says about its answering.
 #[derive(Clone, Copy, Debug, Default)]
-struct Agent {
+struct AgentAnswers {
     /// Time since which it has answered without a gap. `None` if its report is missing, or was not
     /// asked for.
     listening_seconds: Option<f32>,
@@ -78,7 +78,7 @@ pub enum Unheard {
 /// Which agents have answered for how long. Empty if only ICMP was measured.
 #[derive(Debug, Default)]
 pub struct Answering {
-    agents: Vec<Agent>,
+    agents: Vec<AgentAnswers>,
     /// Sources that hear nothing of a node whose report is missing, with that node, in order. Most
     /// others hear it.
     links: Vec<(u16, u16)>,
@@ -91,26 +91,28 @@ pub struct Answering {
 impl Answering {
     /// Returns what the rows of a mesh say. Takes 16 bytes per node if UDP or TCP was measured, 8
     /// for each node whose report is missing, and up to 16 KB for their links.
-    pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
-        const { assert!(size_of::<Agent>() == 16) };
+    pub fn new(matrix: &Matrix, standings: &[Standing]) -> Self {
+        const { assert!(size_of::<AgentAnswers>() == 16) };
         let by_agents = Layer::Udp.bit() | Layer::Tcp.bit();
         if matrix.layers() & by_agents == 0 {
             return Self { layers: matrix.layers(), ..Self::default() };
         }
         let agent = |node: u16| match (matrix.row(node), matrix.get(node).presence) {
             _ if standings[usize::from(node)] == Standing::Starved => {
-                Agent { listening_seconds: Some(0.0), ..window(matrix, node) }
+                AgentAnswers { listening_seconds: Some(0.0), ..window(matrix, node) }
             }
-            (Some(row), _) => Agent {
+            (Some(row), _) => AgentAnswers {
                 listening_seconds: Some(row.facts.listening_seconds.get().unwrap_or(0.0)),
                 layers: row.layers,
                 ..window(matrix, node)
             },
-            (None, Presence::Listed | Presence::OtherVersion) => Agent { layers: by_agents, ..Agent::default() },
-            (None, _) => Agent { unheard: Some(Unheard::Few), ..Agent::default() },
+            (None, RowPresence::Listed | RowPresence::OtherVersion) => {
+                AgentAnswers { layers: by_agents, ..AgentAnswers::default() }
+            }
+            (None, _) => AgentAnswers { unheard: Some(Unheard::Few), ..AgentAnswers::default() },
         };
         let agents = matrix.numbers().map(agent).collect();
-        let rewritten = Rewritten::of(matrix, standings);
+        let rewritten = Rewritten::find(matrix, standings);
         let mut answering = Self { agents, links: Vec::new(), layers: 0, rewritten };
         answering.hear(matrix, standings);
         for node in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
@@ -132,7 +134,7 @@ impl Answering {
         if missing.is_empty() {
             return;
         }
-        let mut known = vec![Silence::default(); missing.len()];
+        let mut known = vec![SilentAgent::default(); missing.len()];
         for source in matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound) {
             for cells in matrix.cells(source).chunk_by(|a, b| a.peer() == b.peer()) {
                 if let Ok(place) = missing.binary_search(&cells[0].peer()) {
@@ -199,10 +201,10 @@ impl Answering {
     }
 }
 
-impl Silence {
+impl SilentAgent {
     /// Adds what one source has measured of the node. Returns whether it hears nothing of it.
     fn add(&mut self, cells: &[Cell]) -> bool {
-        let [icmp, udp, tcp] = [Layer::Icmp, Layer::Udp, Layer::Tcp].map(|layer| of_layer(cells, layer));
+        let [icmp, udp, tcp] = [Layer::Icmp, Layer::Udp, Layer::Tcp].map(|layer| layer_tally(cells, layer));
         if icmp.probes == 0 || tcp.probes == 0 {
             return false;
         }
@@ -245,9 +247,9 @@ impl Silence {
 /// requests do. `cells` are those of the peer.
 pub fn hears_nothing(cells: &[Cell]) -> bool {
     let is_silent = |cell: &Cell| cell.lost() >= HANDSHAKES_LOST && !cell.is_refused();
-    let is_alike = of_layer(cells, Layer::Tcp).rate() * TIMES_LESS >= of_layer(cells, Layer::Udp).rate();
+    let is_alike = layer_tally(cells, Layer::Tcp).rate() * TIMES_LESS >= layer_tally(cells, Layer::Udp).rate();
     is_alike
-        && !is_cut(of_layer(cells, Layer::Icmp))
+        && !is_cut(layer_tally(cells, Layer::Icmp))
         && cells.iter().any(|cell| cell.layer() == Layer::Tcp && is_silent(cell))
 }
 
@@ -256,14 +258,14 @@ const fn is_cut(icmp: Tally) -> bool {
     icmp.lost * ECHOES_PER_LOSS > icmp.probes
 }
 
-fn of_layer(cells: &[Cell], layer: Layer) -> Tally {
+fn layer_tally(cells: &[Cell], layer: Layer) -> Tally {
     let cells = cells.iter().flat_map(|cell| cell.parts()).filter(|cell| cell.layer() == layer);
     cells.fold(Tally::default(), |sum, cell| sum.plus(Tally { probes: cell.probes(), lost: cell.lost() }))
 }
 
-fn window(matrix: &Matrix, node: u16) -> Agent {
+fn window(matrix: &Matrix, node: u16) -> AgentAnswers {
     let window_seconds = matrix.row(node).map_or(0.0, |row| row.facts.cells_seconds);
-    Agent { window_seconds, ..Agent::default() }
+    AgentAnswers { window_seconds, ..AgentAnswers::default() }
 }
 
 #[cfg(test)]
@@ -272,10 +274,10 @@ mod tests {
 
     #[test]
     fn most_sources_of_a_mesh_of_any_size_are_more_than_half() {
-        let layers = |answered, sources| Silence { sources, answered, ..Silence::default() }.layers();
+        let layers = |answered, sources| SilentAgent { sources, answered, ..SilentAgent::default() }.layers();
         let by_both = Layer::Udp.bit() | Layer::Tcp.bit();
         for (sources, cut, half) in [(40_000, 9_999, 24_999), (50_000, 0, 25_000), (3, 1, 2), (5, 0, 2)] {
-            let of = |silent| Silence { sources, silent, answered: 0, cut }.unheard();
+            let of = |silent| SilentAgent { sources, silent, answered: 0, cut }.unheard();
             assert_eq!(of(half), Unheard::Few, "{half} of {sources} and {cut}");
             assert_ne!(of(half + 1), Unheard::Few, "{half} of {sources} and {cut}");
             assert_eq!(layers(sources / 2, sources), Layer::Tcp.bit());

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::pairs::{Pair, Scope};
+use super::pairs::{NetworkScope, Pair};
 use crate::domains::DOMAIN_NONE;
 
 /// Causes that are searched for, strongest first, among losses and among round-trip times
@@ -22,7 +22,7 @@ pub enum Cause {
     /// The links of a zone to all other zones and, if the flag is set, those within it.
     Zone(u8, bool),
     /// Links of a failure domain, by its number.
-    Domain(u8, Extent),
+    Domain(u8, DomainExtent),
     /// The links between groups of nodes that do not reach each other.
     Partition,
     /// The link between two nodes; the lower number first.
@@ -35,7 +35,7 @@ pub enum Cause {
 
 /// The part of a failure domain's links that a cause touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum DomainExtent {
     /// The links to all nodes outside.
     Outside,
     /// The links inside the domain.
@@ -83,7 +83,7 @@ impl Findings {
     /// Returns the causes of losses between these nodes, the lower number first.
     pub fn touching<'a>(
         &'a self,
-        scope: &'a Scope<'_>,
+        scope: &'a NetworkScope<'_>,
         nodes: (u16, u16),
     ) -> impl Iterator<Item = (usize, &'a Finding)> {
         self.found.iter().enumerate().filter(move |(_, finding)| self.touches(scope, finding.cause, nodes))
@@ -91,19 +91,23 @@ impl Findings {
 
     /// Returns the causes of losses of this pair.
     #[inline]
-    pub fn of_pair<'a>(&'a self, scope: &'a Scope<'_>, pair: &Pair) -> impl Iterator<Item = (usize, &'a Finding)> {
+    pub fn touching_pair<'a>(
+        &'a self,
+        scope: &'a NetworkScope<'_>,
+        pair: &Pair,
+    ) -> impl Iterator<Item = (usize, &'a Finding)> {
         self.touching(scope, (pair.a, pair.b))
     }
 
     /// Whether any cause touches this pair.
     #[inline]
-    pub fn explain(&self, scope: &Scope<'_>, pair: &Pair) -> bool {
+    pub fn explain(&self, scope: &NetworkScope<'_>, pair: &Pair) -> bool {
         self.found.iter().any(|finding| self.touches(scope, finding.cause, (pair.a, pair.b)))
     }
 
     /// Whether a cause touches the link between these nodes, the lower number first.
     #[inline]
-    pub fn touches(&self, scope: &Scope<'_>, cause: Cause, (a, b): (u16, u16)) -> bool {
+    pub fn touches(&self, scope: &NetworkScope<'_>, cause: Cause, (a, b): (u16, u16)) -> bool {
         let zones = || (scope.zone(a), scope.zone(b));
         match cause {
             Cause::Node(node) => node == a || node == b,
@@ -116,8 +120,8 @@ impl Findings {
                 (one, other) => zone == one || zone == other,
             },
             Cause::Domain(domain, extent) => match self.domains_of(a, b) {
-                (one, other) if one == other => domain == one && extent != Extent::Outside,
-                (one, other) => (domain == one || domain == other) && extent != Extent::Inside,
+                (one, other) if one == other => domain == one && extent != DomainExtent::Outside,
+                (one, other) => (domain == one || domain == other) && extent != DomainExtent::Inside,
             },
             Cause::Partition => is_across(&self.groups, a, b),
             Cause::Link(low, high) => (low, high) == (a, b),
@@ -144,6 +148,6 @@ pub fn is_across(groups: &[u8], a: u16, b: u16) -> bool {
 }
 
 /// Whether this cause is a zone, a pair of zones or a failure domain.
-pub const fn is_of_zones(cause: Cause) -> bool {
+pub const fn is_zone_or_domain(cause: Cause) -> bool {
     matches!(cause, Cause::Zones(..) | Cause::Zone(..) | Cause::Domain(..))
 }

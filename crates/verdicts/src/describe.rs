@@ -1,18 +1,18 @@
 //! Makes verdicts of causes: their subjects, figures and names. `wording.rs` makes sentences of
 //! them.
 
-use super::causes::{Cause, Extent, Findings, NO_GROUP};
+use super::causes::{Cause, DomainExtent, Findings, NO_GROUP};
 use super::details::Detail;
 use super::direction::{Directions, Requests};
-use super::pairs::{Pair, Scope};
+use super::pairs::{NetworkScope, Pair};
 use super::protocols::ByMethod;
 use super::slow::Slow;
 use super::subject;
 use super::tally::Tally;
 use super::{agents, search};
-use crate::matrix::{Hole, LosingFlows, Matrix, Presence};
+use crate::matrix::{Hole, LosingFlows, Matrix, RowPresence};
 use kube_canary_model::method::{Family, Method};
-use kube_canary_model::report::{Network, Said, Way};
+use kube_canary_model::report::{HoleNotice, Network, Way};
 use kube_canary_model::verdict::{
     Confidence, Direction, Example, Figure, Figures, Kind, MEMBERS_MAX, Mention, Severity, Verdict,
 };
@@ -20,7 +20,7 @@ use kube_canary_model::verdict::{
 /// The subject of a verdict that is about no node, zone or link in particular.
 const EVERYTHING: &str = "*";
 
-fn loss(kind: Kind, subject: String, scope: &Scope<'_>, detail: &Detail) -> Verdict {
+fn loss(kind: Kind, subject: String, scope: &NetworkScope<'_>, detail: &Detail) -> Verdict {
     let [since_unix_seconds, calm_since_unix_seconds] =
         [detail.since(), detail.calm_since()].map(|moment| moment.map(|moment| scope.matrix.moment(moment)));
     let mut verdict =
@@ -86,14 +86,14 @@ pub fn with_unread(verdict: &mut Verdict, reports: u32) {
 
 /// Returns the verdict over a bad node.
 pub fn node(
-    scope: &Scope<'_>,
+    scope: &NetworkScope<'_>,
     node: u16,
     detail: &Detail,
     directions: Option<Directions>,
     likewise: Option<Tally>,
 ) -> Verdict {
     let name = scope.matrix.name(node);
-    let mut verdict = loss(Kind::Node, subject::of_one(name), scope, detail);
+    let mut verdict = loss(Kind::Node, subject::from_name(name), scope, detail);
     let figures = &mut verdict.figures;
     for (of, tally, nodes, [all, hit]) in [
         ([Figure::ProbesTo, Figure::LostTo], detail.to, [Figure::Sources, Figure::SourcesHit], detail.sources),
@@ -111,7 +111,7 @@ pub fn node(
         set_directions(figures, &directions, directions.inbound, directions.outbound);
     }
     verdict.direction = known.map_or(Direction::Both, |directions| directions.direction);
-    if scope.matrix.get(node).presence == Presence::Missing {
+    if scope.matrix.get(node).presence == RowPresence::Missing {
         verdict.figures.set(Figure::AgentIsSilent, 1.0);
         verdict = verdict.mentioning(Mention::Error, scope.matrix.error(node));
     }
@@ -127,7 +127,7 @@ fn set_wide(figures: &mut Figures, detail: &Detail) {
 
 fn wide(
     (kind, subject): (Kind, String),
-    scope: &Scope<'_>,
+    scope: &NetworkScope<'_>,
     detail: &Detail,
     background: f64,
     likewise: Option<Tally>,
@@ -140,48 +140,54 @@ fn wide(
 }
 
 /// Returns the verdict over the links between two zones, or inside one.
-pub fn zones(scope: &Scope<'_>, zones: (u8, u8), detail: &Detail, background: f64, likewise: Option<Tally>) -> Verdict {
-    let (a, b) = zone_names(scope.matrix, zones);
-    if a == b {
-        return part(scope, (Kind::Zone, a), Extent::Inside, detail, background, likewise);
-    }
-    wide((Kind::ZonePair, subject::of_two(a, b)), scope, detail, background, likewise)
-}
-
-/// Returns the verdict over a zone or failure domain that loses to all others, inside, or both.
-fn part(
-    scope: &Scope<'_>,
-    (kind, name): (Kind, &str),
-    extent: Extent,
+pub fn zones(
+    scope: &NetworkScope<'_>,
+    zones: (u8, u8),
     detail: &Detail,
     background: f64,
     likewise: Option<Tally>,
 ) -> Verdict {
-    let mut verdict = wide((kind, subject::of_one(name)), scope, detail, background, likewise);
+    let (a, b) = zone_names(scope.matrix, zones);
+    if a == b {
+        return part(scope, (Kind::Zone, a), DomainExtent::Inside, detail, background, likewise);
+    }
+    wide((Kind::ZonePair, subject::from_ends(a, b)), scope, detail, background, likewise)
+}
+
+/// Returns the verdict over a zone or failure domain that loses to all others, inside, or both.
+fn part(
+    scope: &NetworkScope<'_>,
+    (kind, name): (Kind, &str),
+    extent: DomainExtent,
+    detail: &Detail,
+    background: f64,
+    likewise: Option<Tally>,
+) -> Verdict {
+    let mut verdict = wide((kind, subject::from_name(name)), scope, detail, background, likewise);
     match extent {
-        Extent::Outside => {}
-        Extent::Both => verdict.figures.set(Figure::WithInside, 1.0),
-        Extent::Inside => verdict.figures.move_inside(),
+        DomainExtent::Outside => {}
+        DomainExtent::Both => verdict.figures.set(Figure::WithInside, 1.0),
+        DomainExtent::Inside => verdict.figures.move_inside(),
     }
     verdict
 }
 
 /// Returns the verdict over a zone that loses to all others, and if `inside` also inside.
 pub fn zone(
-    scope: &Scope<'_>,
+    scope: &NetworkScope<'_>,
     (zone, inside): (u8, bool),
     detail: &Detail,
     background: f64,
     likewise: Option<Tally>,
 ) -> Verdict {
-    let extent = if inside { Extent::Both } else { Extent::Outside };
+    let extent = if inside { DomainExtent::Both } else { DomainExtent::Outside };
     part(scope, (Kind::Zone, scope.matrix.zone_name(zone)), extent, detail, background, likewise)
 }
 
 /// Returns the verdict over a failure domain that loses to all other nodes, or inside, or both.
 pub fn domain(
-    scope: &Scope<'_>,
-    (domain, extent): (u8, Extent),
+    scope: &NetworkScope<'_>,
+    (domain, extent): (u8, DomainExtent),
     detail: &Detail,
     background: f64,
     likewise: Option<Tally>,
@@ -208,7 +214,7 @@ fn set_members(verdict: &mut Verdict, groups: Vec<Vec<&str>>) {
 }
 
 /// Returns the verdict over groups that do not reach each other.
-pub fn partition(scope: &Scope<'_>, findings: &Findings, detail: &Detail, likewise: Option<Tally>) -> Verdict {
+pub fn partition(scope: &NetworkScope<'_>, findings: &Findings, detail: &Detail, likewise: Option<Tally>) -> Verdict {
     let count = findings.groups.iter().filter(|group| **group != NO_GROUP).max().map_or(0, |most| *most + 1);
     let mut groups: Vec<Vec<&str>> = vec![Vec::new(); usize::from(count)];
     for node in scope.matrix.numbers() {
@@ -222,7 +228,7 @@ pub fn partition(scope: &Scope<'_>, findings: &Findings, detail: &Detail, likewi
     }
     groups.sort_unstable();
     let firsts: Vec<&str> = groups.iter().filter_map(|group| group.first().copied()).collect();
-    let mut verdict = loss(Kind::Partition, subject::of_groups(&firsts), scope, detail);
+    let mut verdict = loss(Kind::Partition, subject::from_groups(&firsts), scope, detail);
     set_wide(&mut verdict.figures, detail);
     set_pods(&mut verdict.figures, likewise);
     verdict.sizes = groups.iter().map(|group| u16::try_from(group.len()).unwrap_or(u16::MAX)).collect();
@@ -232,7 +238,13 @@ pub fn partition(scope: &Scope<'_>, findings: &Findings, detail: &Detail, likewi
 
 /// Returns the verdict over a mesh in which all links lose alike, or over links on one of several
 /// parallel paths.
-pub fn everywhere(scope: &Scope<'_>, kind: Kind, rate: f64, detail: &Detail, likewise: Option<Tally>) -> Verdict {
+pub fn everywhere(
+    scope: &NetworkScope<'_>,
+    kind: Kind,
+    rate: f64,
+    detail: &Detail,
+    likewise: Option<Tally>,
+) -> Verdict {
     let mut verdict = loss(kind, EVERYTHING.to_owned(), scope, detail);
     set_wide(&mut verdict.figures, detail);
     verdict.figures.set(Figure::LossRatio, rate);
@@ -249,7 +261,7 @@ pub fn reporter(pair: &Pair) -> Option<u16> {
 /// known. Otherwise, if only one end loses, it has the direction of that end's requests: that is a
 /// filter rather than a wire. Otherwise it is in the order of names.
 pub fn link(
-    scope: &Scope<'_>,
+    scope: &NetworkScope<'_>,
     pair: &Pair,
     detail: &Detail,
     directions: Option<Directions>,
@@ -268,10 +280,10 @@ pub fn link(
     };
     let (from, to) = if turned { (pair.b, pair.a) } else { (pair.a, pair.b) };
     let names = (scope.matrix.name(from), scope.matrix.name(to));
-    let mut verdict = loss(Kind::Link, subject::of_two(names.0, names.1), scope, detail);
+    let mut verdict = loss(Kind::Link, subject::from_ends(names.0, names.1), scope, detail);
     let figures = &mut verdict.figures;
-    set_tally(figures, [Figure::ProbesThere, Figure::LostThere], pair.of(from));
-    set_tally(figures, [Figure::ProbesBack, Figure::LostBack], pair.of(to));
+    set_tally(figures, [Figure::ProbesThere, Figure::LostThere], pair.measured_by(from));
+    set_tally(figures, [Figure::ProbesBack, Figure::LostBack], pair.measured_by(to));
     if reporter.is_some() {
         // The subject begins with it.
         figures.set(Figure::ReportedByFirst, 1.0);
@@ -293,7 +305,7 @@ pub fn link(
 
 /// Whether an end of a bad link may be the cause, because nothing else was measured of that node.
 /// If only some agents were asked, most evidence about the node is missing.
-fn is_lone_end(scope: &Scope<'_>, node: u16) -> bool {
+fn is_lone_end(scope: &NetworkScope<'_>, node: u16) -> bool {
     if scope.matrix.row(node).is_some() {
         return false;
     }
@@ -303,16 +315,16 @@ fn is_lone_end(scope: &Scope<'_>, node: u16) -> bool {
 }
 
 /// Returns the verdict over a slow node, zone or link, or a slow mesh.
-pub fn slow(scope: &Scope<'_>, slow: &Slow) -> Verdict {
+pub fn slow(scope: &NetworkScope<'_>, slow: &Slow) -> Verdict {
     let (kind, subject) = match slow.cause {
-        Cause::Node(node) => (Kind::Node, subject::of_one(scope.matrix.name(node))),
+        Cause::Node(node) => (Kind::Node, subject::from_name(scope.matrix.name(node))),
         Cause::Zones(a, b) => match zone_names(scope.matrix, (a, b)) {
-            (a, b) if a == b => (Kind::Zone, subject::of_one(a)),
-            (a, b) => (Kind::ZonePair, subject::of_two(a, b)),
+            (a, b) if a == b => (Kind::Zone, subject::from_name(a)),
+            (a, b) => (Kind::ZonePair, subject::from_ends(a, b)),
         },
         Cause::Link(a, b) => {
             let (a, b) = (scope.matrix.name(a), scope.matrix.name(b));
-            (Kind::Link, subject::of_two(a.min(b), a.max(b)))
+            (Kind::Link, subject::from_ends(a.min(b), a.max(b)))
         }
         // No other cause is possible.
         _ => (Kind::Mesh, EVERYTHING.to_owned()),
@@ -341,7 +353,7 @@ fn example(matrix: &Matrix, flow: &LosingFlows) -> Example {
 /// Returns the verdict over a flow that loses while the others of its link do not.
 pub fn flow(matrix: &Matrix, flow: &LosingFlows) -> Verdict {
     let (from, to) = in_direction(flow.source, flow.peer, flow.way);
-    let subject = subject::of_two(matrix.name(from), matrix.name(to));
+    let subject = subject::from_ends(matrix.name(from), matrix.name(to));
     let figures = Figures::default().with([
         (Figure::Lost, flow.lost.into()),
         (Figure::Probes, flow.probes.into()),
@@ -367,7 +379,7 @@ pub fn flows(
     worst: &LosingFlows,
 ) -> Verdict {
     let (kind, subject) = match node {
-        Some(node) => (Kind::Node, subject::of_one(matrix.name(node))),
+        Some(node) => (Kind::Node, subject::from_name(matrix.name(node))),
         None => (Kind::Paths, EVERYTHING.to_owned()),
     };
     let figures = Figures::default().with([(Figure::FlowRatio, share), (Figure::PairsHit, pairs as f64)]);
@@ -377,16 +389,16 @@ pub fn flows(
 fn set_hole(figures: &mut Figures, hole: Hole) {
     figures.set(Figure::PassesBytes, hole.passes_bytes.into());
     match hole.said {
-        Said::TooBig => figures.set(Figure::SaysTooBig, 1.0),
-        Said::Silent => figures.set(Figure::SaysNothing, 1.0),
-        Said::Other => {}
+        HoleNotice::TooBig => figures.set(Figure::SaysTooBig, 1.0),
+        HoleNotice::Silent => figures.set(Figure::SaysNothing, 1.0),
+        HoleNotice::Other => {}
     }
 }
 
 /// Returns the verdict over a link that large packets do not pass.
 pub fn hole(matrix: &Matrix, hole: Hole) -> Verdict {
     let (from, to) = in_direction(hole.source, hole.peer, hole.way);
-    let subject = subject::of_two(matrix.name(from), matrix.name(to));
+    let subject = subject::from_ends(matrix.name(from), matrix.name(to));
     let mut verdict = Verdict::new(Kind::Mtu, subject, Network::Pod);
     verdict.direction = if hole.way == Way::Unknown { Direction::Both } else { Direction::Out };
     set_hole(&mut verdict.figures, hole);
@@ -395,7 +407,7 @@ pub fn hole(matrix: &Matrix, hole: Hole) -> Verdict {
 
 /// Returns the verdict over many links that large packets do not pass: those of a node, or of all.
 pub fn holes(matrix: &Matrix, node: Option<u16>, (pairs, of): (usize, usize), example: Hole) -> Verdict {
-    let subject = node.map_or_else(|| EVERYTHING.to_owned(), |node| subject::of_one(matrix.name(node)));
+    let subject = node.map_or_else(|| EVERYTHING.to_owned(), |node| subject::from_name(matrix.name(node)));
     let mut verdict = Verdict::new(Kind::Mtu, subject, Network::Pod);
     set_hole(&mut verdict.figures, example);
     verdict.figures.set(Figure::PairsHit, pairs as f64);
@@ -407,7 +419,7 @@ pub fn holes(matrix: &Matrix, node: Option<u16>, (pairs, of): (usize, usize), ex
 
 /// Returns the verdict over a starved agent.
 pub fn starved(matrix: &Matrix, node: u16) -> Verdict {
-    let mut verdict = of_agent(Kind::AgentStarved, matrix.name(node));
+    let mut verdict = agent_verdict(Kind::AgentStarved, matrix.name(node));
     verdict.figures = matrix.row(node).map(|row| agents::symptoms(&row.facts)).unwrap_or_default();
     verdict
 }
@@ -415,7 +427,7 @@ pub fn starved(matrix: &Matrix, node: u16) -> Verdict {
 /// Returns the verdict over an agent that does not answer. Its node answers probes,
 /// or is not probed.
 pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
-    let mut verdict = of_agent(Kind::AgentUnreachable, matrix.name(node));
+    let mut verdict = agent_verdict(Kind::AgentUnreachable, matrix.name(node));
     set_tally(&mut verdict.figures, [Figure::ProbesTo, Figure::LostTo], detail.to);
     verdict.figures.set(Figure::Sources, detail.sources[0].into());
     verdict.mentioning(Mention::Error, matrix.error(node))
@@ -424,14 +436,14 @@ pub fn unreachable(matrix: &Matrix, node: u16, detail: &Detail) -> Verdict {
 /// Returns the verdict over a judge that adds a verdict to what the two others find, or lacks one
 /// of theirs.
 pub fn suspect(node: &str, adds: bool, disputed: &Verdict) -> Verdict {
-    let mut suspect = of_agent(Kind::AgentSuspect, node);
+    let mut suspect = agent_verdict(Kind::AgentSuspect, node);
     suspect.figures.set(if adds { Figure::Adds } else { Figure::Lacks }, 1.0);
     let suspect = suspect.mentioning(Mention::Disputed, &format!("{} {}", disputed.kind.label(), disputed.subject));
     Verdict { id: subject::id(&suspect), ..suspect }
 }
 
-fn of_agent(kind: Kind, node: &str) -> Verdict {
-    Verdict { confidence: Confidence::Certain, ..Verdict::new(kind, subject::of_one(node), Network::Pod) }
+fn agent_verdict(kind: Kind, node: &str) -> Verdict {
+    Verdict { confidence: Confidence::Certain, ..Verdict::new(kind, subject::from_name(node), Network::Pod) }
 }
 
 fn zone_names(matrix: &Matrix, (a, b): (u8, u8)) -> (&str, &str) {

@@ -2,7 +2,7 @@
 //! over cells.
 
 use super::causes::{Cause, Finding, Findings};
-use super::pairs::{Pair, Scope};
+use super::pairs::{NetworkScope, Pair};
 use super::quiet::Quiet;
 use super::tally::Tally;
 use crate::matrix::{Cell, Layer};
@@ -128,9 +128,9 @@ impl Moments {
 }
 
 /// Returns the figures of all causes, in their order.
-pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
+pub async fn collect(scope: &NetworkScope<'_>, findings: &Findings) -> Vec<Detail> {
     let (first_read, last_read) = scope.matrix.reads();
-    let detail = || Detail { quiet: Quiet::of_reports(first_read, last_read), ..Detail::default() };
+    let detail = || Detail { quiet: Quiet::new(first_read, last_read), ..Detail::default() };
     let mut details: Vec<Detail> = findings.found.iter().map(|_| detail()).collect();
     // Most meshes measure only one network.
     if !scope.is_measured() {
@@ -154,7 +154,7 @@ pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
                 count(&mut detail.pairs, pair.both());
                 match finding.cause {
                     Cause::Node(node) => {
-                        let (to, by) = (pair.of(pair.other(node)), pair.of(node));
+                        let (to, by) = (pair.measured_by(pair.other(node)), pair.measured_by(node));
                         (detail.to, detail.by) = (detail.to.plus(to), detail.by.plus(by));
                         count(&mut detail.sources, to);
                         count(&mut detail.targets, by);
@@ -189,7 +189,7 @@ pub async fn collect(scope: &Scope<'_>, findings: &Findings) -> Vec<Detail> {
 /// are those of links that no other cause touches.
 pub fn counted<'a>(
     findings: &'a Findings,
-    scope: &'a Scope<'_>,
+    scope: &'a NetworkScope<'_>,
     pair: (u16, u16),
 ) -> impl Iterator<Item = (usize, &'a Finding)> {
     let is_of_all = |finding: &Finding| matches!(finding.cause, Cause::Mesh | Cause::Paths);

@@ -13,8 +13,8 @@
 
 use super::agents::Standing;
 use super::causes::{Cause, Findings};
-use super::pairs::{Pair, Scope};
-use crate::matrix::{Cell, Matrix, Presence};
+use super::pairs::{NetworkScope, Pair};
+use crate::matrix::{Cell, Matrix, RowPresence};
 use kube_canary_model::verdict::Direction;
 
 /// Error of a count, per source. The windows of source and destination each cut off a part of a
@@ -94,7 +94,7 @@ pub struct Directions {
 
 /// A node's count, and what it was sent in the same time.
 #[derive(Clone, Copy)]
-struct Count {
+struct RequestCount {
     sent: f64,
     received: f64,
     error: f64,
@@ -102,17 +102,17 @@ struct Count {
     seconds: f64,
 }
 
-impl Count {
+impl RequestCount {
     /// Returns the counts of a node; `None` if they cannot be compared.
-    fn of(matrix: &Matrix, node: u16) -> Option<Self> {
-        let (it, row) = (matrix.get(node), matrix.row(node)?);
+    fn new(matrix: &Matrix, node: u16) -> Option<Self> {
+        let (member, row) = (matrix.get(node), matrix.row(node)?);
         let seconds = f64::from(row.facts.covered_seconds());
         let received = f64::from(row.facts.echo_requests_received.get()?);
-        let sent = f64::from(it.probes_per_second) * seconds;
-        let error = ERROR_PER_SOURCE * f64::from(it.aimed).sqrt();
+        let sent = f64::from(member.probes_per_second) * seconds;
+        let error = ERROR_PER_SOURCE * f64::from(member.aimed).sqrt();
         let count = Self { sent, received, error, seconds };
         let foreign = received > sent + ABOVE * error + ABOVE_SHARE * sent;
-        (it.aimed > 0 && seconds > 0.0 && !foreign && !it.is_leaving_for_some()).then_some(count)
+        (member.aimed > 0 && seconds > 0.0 && !foreign && !member.is_leaving_for_some()).then_some(count)
     }
 
     fn missed(&self) -> f64 {
@@ -123,7 +123,7 @@ impl Count {
 /// Whether all senders of echo requests are known, also in a partial mesh, and every count is of
 /// one agent's namespace.
 pub fn is_evidence_complete(matrix: &Matrix) -> bool {
-    let whole = |node: u16| matrix.get(node).presence == Presence::Whole || matrix.get(node).is_gone();
+    let whole = |node: u16| matrix.get(node).presence == RowPresence::Whole || matrix.get(node).is_gone();
     let kept = matrix.not_kept();
     !matrix.is_on_loopback()
         && kept.rows == 0
@@ -134,15 +134,15 @@ pub fn is_evidence_complete(matrix: &Matrix) -> bool {
 
 /// Returns the cells that starved agents measured. Their losses to a node are no evidence, so no
 /// cause accounts for them. But if they are true, the node's count lacks those requests.
-fn cells_of_starved(scope: &Scope<'_>) -> impl Iterator<Item = Cell> {
+fn cells_of_starved(scope: &NetworkScope<'_>) -> impl Iterator<Item = Cell> {
     let starved = scope.matrix.numbers().filter(|node| scope.standings[usize::from(*node)] == Standing::Starved);
     let cells = starved.flat_map(|node| scope.matrix.cells(node)).flat_map(|cell| cell.parts());
     cells.filter(|cell| scope.layers & cell.layer().bit() != 0)
 }
 
 /// Returns the direction in which a bad node loses. Takes 32 bytes per node.
-pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Directions> {
-    let own = Count::of(scope.matrix, node)?;
+pub fn node_directions(scope: &NetworkScope<'_>, node: u16, findings: &Findings) -> Option<Directions> {
+    let own = RequestCount::new(scope.matrix, node)?;
     let row = scope.matrix.row(node)?;
     // Losses from other causes are not separated by direction: they widen the errors.
     let others = |other: u16| -> f64 {
@@ -161,14 +161,14 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Dire
     let has_other_causes = findings.found.iter().any(|finding| finding.cause != Cause::Node(node));
     scope.each_pair_of(node, |pair| {
         let other = pair.other(node);
-        (to_it, by_it) = (to_it.plus(pair.of(other)), by_it.plus(pair.of(node)));
+        (to_it, by_it) = (to_it.plus(pair.measured_by(other)), by_it.plus(pair.measured_by(node)));
         let other_loss = others(other);
         error_in += other_loss * own.sent / f64::from(scope.matrix.get(node).aimed.max(1));
-        let Some(count) = Count::of(scope.matrix, other) else { return };
+        let Some(count) = RequestCount::new(scope.matrix, other) else { return };
         if other_loss > 0.0 || row.facts.cells_seconds <= 0.0 {
             return;
         }
-        let sent = f64::from(pair.of(node).probes) / f64::from(row.facts.cells_seconds) * count.seconds;
+        let sent = f64::from(pair.measured_by(node).probes) / f64::from(row.facts.cells_seconds) * count.seconds;
         outbound.sent += sent;
         outbound.missed += count.missed();
         variance += count.error * count.error;
@@ -188,7 +188,13 @@ pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Dire
 }
 
 /// Returns how many requests to `other` are lost because of causes other than these two nodes.
-fn lost_to_third_nodes(scope: &Scope<'_>, findings: &Findings, node: u16, other: u16, count: &Count) -> f64 {
+fn lost_to_third_nodes(
+    scope: &NetworkScope<'_>,
+    findings: &Findings,
+    node: u16,
+    other: u16,
+    count: &RequestCount,
+) -> f64 {
     let each = count.sent / f64::from(scope.matrix.get(other).aimed.max(1));
     let zone = scope.matrix.get(other).zone;
     let rates = findings.found.iter().map(|finding| match finding.cause {
@@ -205,7 +211,7 @@ fn lost_to_third_nodes(scope: &Scope<'_>, findings: &Findings, node: u16, other:
 
 /// Returns the direction in which a bad link loses, if no other cause distorts the counts
 /// of its two nodes.
-pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Directions> {
+pub fn link_directions(scope: &NetworkScope<'_>, pair: &Pair, findings: &Findings) -> Option<Directions> {
     let others = findings.found.iter().filter(|finding| finding.cause != Cause::Link(pair.a, pair.b));
     let is_distorted = others.map(|finding| finding.cause).any(|cause| match cause {
         Cause::Link(a, b) => [pair.a, pair.b].iter().any(|node| *node == a || *node == b),
@@ -216,9 +222,9 @@ pub fn of_link(scope: &Scope<'_>, pair: &Pair, findings: &Findings) -> Option<Di
         return None;
     }
     let requests = |from: u16, to: u16| {
-        let (count, row) = (Count::of(scope.matrix, to)?, scope.matrix.row(from)?);
+        let (count, row) = (RequestCount::new(scope.matrix, to)?, scope.matrix.row(from)?);
         let seconds = f64::from(row.facts.cells_seconds);
-        let sent = f64::from(pair.of(from).probes) / seconds * count.seconds;
+        let sent = f64::from(pair.measured_by(from).probes) / seconds * count.seconds;
         (seconds > 0.0).then_some(Requests { sent, missed: count.missed(), error: count.error })
     };
     let (outbound, inbound) = (requests(pair.a, pair.b)?, requests(pair.b, pair.a)?);

@@ -3,17 +3,17 @@
 //! Two sums per domain are enough: its links to the rest, and those inside it. Domains that are a
 //! node, a zone or the whole mesh are left out (`matrix/domains.rs`).
 
-use super::causes::{Cause, Extent, Finding};
-use super::pairs::{Pair, Scope};
+use super::causes::{Cause, DomainExtent, Finding};
+use super::pairs::{NetworkScope, Pair};
 use super::score::Sum;
-use super::shared::{Hypothesis, Shared};
+use super::shared::{Hypothesis, SharedLoss};
 use super::subject::is_same_finding;
 use crate::domains::DOMAIN_NONE;
 use kube_canary_model::verdict::{Kind, Verdict};
 
 /// The sums of a domain.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Sums {
+pub struct DomainSums {
     /// Its links to all other nodes.
     pub outside: Sum,
     /// Its links between its own nodes.
@@ -21,7 +21,7 @@ pub struct Sums {
 }
 
 /// Calls `change` with the sums to which a pair belongs. `sums` is empty if there are no domains.
-pub fn of_pair(sums: &mut [Sums], scope: &Scope<'_>, pair: &Pair, change: impl Fn(&mut Sum)) {
+pub fn change_pair_sums(sums: &mut [DomainSums], scope: &NetworkScope<'_>, pair: &Pair, change: impl Fn(&mut Sum)) {
     if sums.is_empty() {
         return;
     }
@@ -35,22 +35,22 @@ pub fn of_pair(sums: &mut [Sums], scope: &Scope<'_>, pair: &Pair, change: impl F
 }
 
 /// Returns the domains that have links left to explain, with their numbers.
-fn known(sums: &[Sums]) -> impl Iterator<Item = (u8, &Sums)> {
-    let is_left = |sums: &Sums| sums.outside.pairs + sums.inside.pairs > 0;
+fn known(sums: &[DomainSums]) -> impl Iterator<Item = (u8, &DomainSums)> {
+    let is_left = |sums: &DomainSums| sums.outside.pairs + sums.inside.pairs > 0;
     (0..=u8::MAX).zip(sums).filter(move |(number, sums)| *number != DOMAIN_NONE && is_left(sums))
 }
 
 /// Returns the number of candidates: each domain with its outside links, its inside
 /// links, and both.
-pub fn candidate_count(sums: &[Sums]) -> usize {
+pub fn candidate_count(sums: &[DomainSums]) -> usize {
     3 * known(sums).count()
 }
 
 /// Returns the domains that are worth their cost. `all` pairs were measured. `cost` says what a
 /// cause costs, and `wide` whether it is one.
 pub fn candidates<'a>(
-    sums: &'a [Sums],
-    shared: Shared,
+    sums: &'a [DomainSums],
+    shared: SharedLoss,
     all: u32,
     cost: impl Fn(Cause) -> f64 + Copy + 'a,
     wide: impl Fn(Cause, &Sum) -> Option<Finding> + Copy + 'a,
@@ -62,17 +62,18 @@ pub fn candidates<'a>(
         let (outside, inside) = (hit(sums.outside), hit(sums.inside));
         let mut both = outside;
         both.add(&inside);
-        let candidate = |(extent, sum): (Extent, Sum)| {
+        let candidate = |(extent, sum): (DomainExtent, Sum)| {
             let cause = Cause::Domain(number, extent);
             let finding = wide(cause, &sum)?;
             // If outside and inside links lose at different rates, they are two causes.
             let worth = |sum: &Sum| (sum.worth(shared).0 - cost(cause)).max(0.0);
-            let below = if extent == Extent::Both { worth(&outside) + worth(&inside) } else { 0.0 };
+            let below = if extent == DomainExtent::Both { worth(&outside) + worth(&inside) } else { 0.0 };
             // A cause that touches all pairs is the mesh.
             let is_some = sum.pairs >= 2 && sum.pairs < all;
             (is_some && finding.score > below).then_some(finding)
         };
-        let found = [(Extent::Outside, outside), (Extent::Inside, inside), (Extent::Both, both)].map(candidate);
+        let found = [(DomainExtent::Outside, outside), (DomainExtent::Inside, inside), (DomainExtent::Both, both)]
+            .map(candidate);
         found.into_iter().flatten()
     })
 }

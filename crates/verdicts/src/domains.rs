@@ -36,7 +36,7 @@ struct Span {
 
 /// A node name or pattern, and the number of its domain: 12 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct DomainLine {
     nodes: Span,
     /// Position among all lines of the file.
     order: u16,
@@ -50,9 +50,9 @@ pub struct Domains {
     /// The names of the domains, sorted. The number of a domain is its index here plus 1.
     names: Vec<Span>,
     /// Lines without a wildcard, sorted by name, then by their order in the file.
-    nodes: Vec<Line>,
+    nodes: Vec<DomainLine>,
     /// Lines with a wildcard, in the order of the file.
-    patterns: Vec<Line>,
+    patterns: Vec<DomainLine>,
 }
 
 impl Domains {
@@ -95,30 +95,30 @@ impl Domains {
             }
             entries.push((nodes, domain));
         }
-        Ok(Self::of(&entries, &names, patterns))
+        Ok(Self::from_entries(&entries, &names, patterns))
     }
 
-    fn of(entries: &[(&str, &str)], names: &[&str], patterns: usize) -> Self {
+    fn from_entries(entries: &[(&str, &str)], names: &[&str], patterns: usize) -> Self {
         let bytes = entries.iter().map(|(nodes, _)| nodes).chain(names).map(|name| name.len()).sum();
-        let mut it = Self {
+        let mut domains = Self {
             text: String::with_capacity(bytes),
             names: Vec::with_capacity(names.len()),
             nodes: Vec::with_capacity(entries.len() - patterns),
             patterns: Vec::with_capacity(patterns),
         };
         for name in names {
-            let span = it.add(name);
-            it.names.push(span);
+            let span = domains.add(name);
+            domains.names.push(span);
         }
         for (order, (nodes, domain)) in (0..).zip(entries) {
             let place = names.binary_search(domain).unwrap_or_default();
             let domain = u8::try_from(place + 1).unwrap_or(DOMAIN_NONE);
-            let line = Line { nodes: it.add(nodes), order, domain };
-            if nodes.contains(ANY) { &mut it.patterns } else { &mut it.nodes }.push(line);
+            let line = DomainLine { nodes: domains.add(nodes), order, domain };
+            if nodes.contains(ANY) { &mut domains.patterns } else { &mut domains.nodes }.push(line);
         }
-        let Self { text, nodes, .. } = &mut it;
+        let Self { text, nodes, .. } = &mut domains;
         nodes.sort_unstable_by_key(|line| (get(text, line.nodes), line.order));
-        it
+        domains
     }
 
     /// Appends a name whose length was checked.

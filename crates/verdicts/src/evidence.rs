@@ -12,10 +12,10 @@ pub struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Returns what counts in a mesh. Takes 1 byte per node, and what [`Answering::of`] takes.
-    pub fn of(matrix: &'a Matrix) -> Self {
+    /// Returns what counts in a mesh. Takes 1 byte per node, and what [`Answering::new`] takes.
+    pub fn new(matrix: &'a Matrix) -> Self {
         let standings = agents::standings(matrix);
-        Self { answering: Answering::of(matrix, &standings), standings, matrix }
+        Self { answering: Answering::new(matrix, &standings), standings, matrix }
     }
 
     /// Returns the standing of a node.

@@ -8,7 +8,7 @@
 use std::rc::Rc;
 
 use super::causes::NO_GROUP;
-use super::pairs::{Pair, Scope};
+use super::pairs::{NetworkScope, Pair};
 use super::tally::Tally;
 use crate::domains::DOMAIN_NONE;
 use crate::matrix::ZONE_UNKNOWN;
@@ -28,7 +28,7 @@ const SILENT_LOSS: f64 = 0.9;
 
 /// Returns the group of each node. Empty if the mesh does not fall into at least two groups. Takes
 /// 3 bytes per node, and 12 more per node without a report.
-pub async fn find(scope: &Scope<'_>) -> Rc<[u8]> {
+pub async fn find(scope: &NetworkScope<'_>) -> Rc<[u8]> {
     let mut parents: Vec<u16> = scope.matrix.numbers().collect();
     scope
         .each_pair(|pair| {
@@ -63,13 +63,13 @@ pub async fn find(scope: &Scope<'_>) -> Rc<[u8]> {
     if is_one(&|node| scope.matrix.get(node).zone) || is_one(&|node| scope.matrix.domain(node)) {
         return Rc::default();
     }
-    let place = |root: u16| known.iter().position(|it| *it == root).and_then(|place| u8::try_from(place).ok());
+    let place = |root: u16| known.iter().position(|known| *known == root).and_then(|place| u8::try_from(place).ok());
     roots.into_iter().map(|root| place(root).unwrap_or(NO_GROUP)).collect()
 }
 
 /// Whether one of two groups is a zone or a domain. That zone or domain is then cut off, which is
 /// no partition. `of` returns a node's zone or domain, 0 if it has none.
-fn is_one_part(scope: &Scope<'_>, roots: &[u16], known: &[u16], of: &dyn Fn(u16) -> u8) -> bool {
+fn is_one_part(scope: &NetworkScope<'_>, roots: &[u16], known: &[u16], of: &dyn Fn(u16) -> u8) -> bool {
     const _: () = assert!(ZONE_UNKNOWN == 0 && DOMAIN_NONE == 0);
     let part_of = |group: u16| {
         let mut nodes = scope.matrix.numbers().filter(|node| roots[usize::from(*node)] == group);
@@ -85,7 +85,7 @@ fn is_one_part(scope: &Scope<'_>, roots: &[u16], known: &[u16], of: &dyn Fn(u16)
 }
 
 /// Puts nodes that lose a lot inside their own group into the group to which they lose least.
-async fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
+async fn join_lossy(scope: &NetworkScope<'_>, roots: &mut [u16], known: &[u16]) {
     let lossy: Vec<u16> = scope.matrix.numbers().filter(|node| !known.contains(&roots[usize::from(*node)])).collect();
     if lossy.is_empty() || lossy.len() * known.len() > LOSSY_MAX {
         return;
@@ -113,7 +113,7 @@ async fn join_lossy(scope: &Scope<'_>, roots: &mut [u16], known: &[u16]) {
 }
 
 /// Returns the nodes that answer no other node and have no report, if they are a group.
-async fn silent(scope: &Scope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
+async fn silent(scope: &NetworkScope<'_>, roots: &[u16], known: &[u16]) -> Vec<u16> {
     let is_alone =
         |node: &u16| roots[usize::from(*node)] == *node && !known.contains(node) && scope.matrix.row(*node).is_none();
     let mut nodes: Vec<u16> = scope.matrix.numbers().filter(is_alone).collect();

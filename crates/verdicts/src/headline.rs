@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::overall::{Losses, Overall};
+use super::overall::{Overall, UnexplainedLosses};
 use super::wording::{percent, summary, where_to};
 use kube_canary_model::method::Method;
 use kube_canary_model::verdict::{Figure, Kind, Severity, Verdict};
@@ -18,7 +18,7 @@ pub const EXPLAINS_SECONDS: u64 = 660;
 /// State of a mesh.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum MeshState {
     /// Nothing stands out, as far as was measured.
     Well,
     /// Links lose, without a known cause.
@@ -33,7 +33,7 @@ pub enum State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headline {
     /// State of the mesh.
-    pub state: State,
+    pub state: MeshState,
     /// Text of the line.
     pub text: String,
 }
@@ -54,20 +54,21 @@ fn line(verdicts: &[Verdict], past: &[&Verdict], overall: &Overall) -> Headline 
     let gravest = verdicts.iter().min_by_key(|verdict| gravity(verdict));
     if let Some(first) = gravest {
         let more = if verdicts.len() > 1 { format!(", and {} more", verdicts.len() - 1) } else { String::new() };
-        return Headline { state: State::Cause, text: summary(first) + &more };
+        return Headline { state: MeshState::Cause, text: summary(first) + &more };
     }
     if let Some(losses) = &overall.losses {
-        return Headline { state: State::Losses, text: lines_of(losses) };
+        return Headline { state: MeshState::Losses, text: lines_of(losses) };
     }
-    let last = past.iter().filter(|verdict| verdict.kind.is_of_network()).max_by_key(|it| it.ended_unix_seconds);
+    let last =
+        past.iter().filter(|verdict| verdict.kind.is_network_fault()).max_by_key(|verdict| verdict.ended_unix_seconds);
     let text = last.and_then(|verdict| recovered(verdict)).unwrap_or_else(|| nothing_wrong(overall));
-    Headline { state: State::Well, text }
+    Headline { state: MeshState::Well, text }
 }
 
 /// Returns the place of a verdict among others, the gravest first: faults of the network, then
 /// agents; the severe ones first.
 pub fn gravity(verdict: &Verdict) -> (bool, std::cmp::Reverse<Severity>, bool, Kind) {
-    (!verdict.kind.is_of_network(), std::cmp::Reverse(verdict.severity), !verdict.is_loss(), verdict.kind)
+    (!verdict.kind.is_network_fault(), std::cmp::Reverse(verdict.severity), !verdict.is_loss(), verdict.kind)
 }
 
 /// Returns the line of an agent that finds no judge. Of its `peers` it loses packets to `losing`.
@@ -77,14 +78,14 @@ pub fn without_judges(losing: usize, peers: usize) -> Headline {
         (0, _) => format!("this node loses no packets to its {peers} peers"),
         _ => format!("this node loses packets to {losing} of {peers} peers"),
     };
-    Headline { state: State::Unknown, text: format!("no judge answers; {own}") }
+    Headline { state: MeshState::Unknown, text: format!("no judge answers; {own}") }
 }
 
 /// Returns the line for a mesh in which a judge sees losses and others see other ones.
 pub fn unconfirmed(verdict: &Verdict) -> Headline {
     let what = if verdict.subject == "*" { "some links" } else { &verdict.subject };
     let text = format!("{}: loss seen, not yet confirmed", what.replace("->", " -> "));
-    Headline { state: State::Losses, text }
+    Headline { state: MeshState::Losses, text }
 }
 
 fn recovered(verdict: &Verdict) -> Option<String> {
@@ -111,8 +112,8 @@ fn clock_time(unix_seconds: u64) -> String {
     format!("{:02}:{:02}", unix_seconds % 86_400 / 3_600, unix_seconds % 3_600 / 60)
 }
 
-fn lines_of(losses: &Losses) -> String {
-    let Losses { over_ten_minutes, losing, links, worst } = losses;
+fn lines_of(losses: &UnexplainedLosses) -> String {
+    let UnexplainedLosses { over_ten_minutes, losing, links, worst } = losses;
     let worst = worst.as_ref().map(|link| {
         let since = link.since_unix_seconds.filter(|_| !over_ten_minutes);
         let since = since.map(|since| format!(" since {} UTC", clock_time(since))).unwrap_or_default();

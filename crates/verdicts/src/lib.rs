@@ -54,16 +54,16 @@ pub mod wording;
 pub use agents::Standing;
 pub use describe::suspect;
 pub use evidence::Evidence;
-pub use headline::{EXPLAINS_SECONDS, Headline, State, gravity, headline, unconfirmed, without_judges};
+pub use headline::{EXPLAINS_SECONDS, Headline, MeshState, gravity, headline, unconfirmed, without_judges};
 pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
-pub use overall::{Losses, NarrowLinks, Overall, WorstLink};
+pub use overall::{NarrowLinks, Overall, UnexplainedLosses, WorstLink};
 pub use rewritten::StrangersSeen;
 pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding, may_share_links};
-pub use unsent::{UNSENT_MAX, Unsent, UnsentProbes};
+pub use unsent::{UNSENT_MAX, UnsentEntry, UnsentProbes};
 
 use crate::slices::yield_now;
 
-use crate::matrix::{Layer, Matrix, Presence};
+use crate::matrix::{Layer, Matrix, RowPresence};
 use crate::slices::at_once;
 use answering::Answering;
 use causes::{Cause, Finding, Findings};
@@ -72,9 +72,9 @@ use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
 use kube_canary_model::method::{Family, Method};
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::Mention;
-use networks::{Found, differs};
-use pairs::{Index, Scope};
-use protocols::{Mesh, Part};
+use networks::{NetworkCauses, differs};
+use pairs::{Index, NetworkScope};
+use protocols::{MeshContext, ProtocolCauses};
 use tally::Tally;
 
 /// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
@@ -96,7 +96,7 @@ pub fn judge(matrix: &Matrix) -> Vec<Verdict> {
 #[derive(Debug)]
 pub struct Judgement<'a> {
     /// The verdicts that hold, and those that are over.
-    pub found: Judged,
+    pub found: RankedVerdicts,
     /// Probes that could not be sent.
     pub unsent: UnsentProbes,
     /// What else the headline follows from.
@@ -112,7 +112,7 @@ pub struct Judgement<'a> {
 
 /// The verdicts that a judgement has found, the most severe first.
 #[derive(Debug, Default)]
-pub struct Judged {
+pub struct RankedVerdicts {
     /// Those that hold: at most [`MESH_VERDICTS_MAX`].
     pub verdicts: Vec<Verdict>,
     /// Number of further ones.
@@ -145,7 +145,7 @@ pub fn judge_whole(matrix: &Matrix) -> Judgement<'_> {
 /// `explaining` has verdicts of before that explain what was lost in the last ten minutes.
 pub async fn judge_in_slices<'a>(matrix: &'a Matrix, explaining: &[Verdict]) -> Judgement<'a> {
     let standings = agents::standings(matrix);
-    let answering = Answering::of(matrix, &standings);
+    let answering = Answering::new(matrix, &standings);
     yield_now().await;
     let found = judge_by(matrix, &standings, &answering).await;
     yield_now().await;
@@ -164,42 +164,42 @@ pub async fn judge_in_slices<'a>(matrix: &'a Matrix, explaining: &[Verdict]) -> 
     Judgement { found, unsent, overall, starved, leaving, leaving_not_listed }
 }
 
-async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> Judged {
+async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering) -> RankedVerdicts {
     let mut verdicts = Vec::new();
-    let index = &Index::of(matrix, standings).await;
-    let mesh = Mesh { matrix, standings, index, answering };
+    let index = &Index::new(matrix, standings).await;
+    let mesh = MeshContext { matrix, standings, index, answering };
     let nodes = &mesh.scope(Network::Node, Layer::Nodes.bit(), 0.0);
     let mut parts = protocols::search(&mesh).await;
     missing::as_one_report_sees(&mesh, &mut parts);
     let of_nodes = if nodes.is_measured() { loss::search(nodes).await } else { Findings::default() };
-    let mut of_nodes = Found::of(nodes, of_nodes).await;
+    let mut of_nodes = NetworkCauses::new(nodes, of_nodes).await;
     // The nodes' own addresses are probed by ICMP alone.
     let mut shared = Vec::new();
-    for (part, it) in parts.iter_mut().enumerate() {
-        if matches!(it.protocol, None | Some(Method::Icmp)) {
-            let (joined, found) = networks::join(&mut it.found, (nodes, of_nodes)).await;
+    for (place, part) in parts.iter_mut().enumerate() {
+        if matches!(part.protocol, None | Some(Method::Icmp)) {
+            let (joined, found) = networks::join(&mut part.found, (nodes, of_nodes)).await;
             of_nodes = joined;
-            shared.extend(found.into_iter().map(|found| (part, found)));
+            shared.extend(found.into_iter().map(|found| (place, found)));
         }
     }
-    let mut of_nodes = Part {
+    let mut of_nodes = ProtocolCauses {
         scope: mesh.scope(Network::Node, nodes.layers, 0.0),
         found: of_nodes,
         protocol: None,
         is_of_all: Vec::new(),
         by_method: Vec::new(),
     };
-    links::of_flows(&mesh, &mut parts, &mut of_nodes, &mut verdicts).await;
-    links::of_holes(&mesh, &mut verdicts).await;
-    of_losses(&mesh, &of_nodes, &mut verdicts, |place| {
+    links::add_flow_verdicts(&mesh, &mut parts, &mut of_nodes, &mut verdicts).await;
+    links::add_hole_verdicts(&mesh, &mut verdicts).await;
+    add_loss_verdicts(&mesh, &of_nodes, &mut verdicts, |place| {
         let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
         Some((&parts[*part], shared.pod))
     });
     for part in &parts {
-        of_losses(&mesh, part, &mut verdicts, |_| None);
+        add_loss_verdicts(&mesh, part, &mut verdicts, |_| None);
     }
     domain_causes::join_extents(&mut verdicts);
-    let pods = &mesh.of_method(mesh.methods().next().unwrap_or_default(), 0.0);
+    let pods = &mesh.method_scope(mesh.methods().next().unwrap_or_default(), 0.0);
     let slow_pods = if pods.is_measured() { slow::search(pods).await } else { Vec::new() };
     let slow_nodes = if nodes.is_measured() { slow::search(nodes).await } else { Vec::new() };
     let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
@@ -207,7 +207,7 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     verdicts.extend(slow_nodes.iter().map(|slow| describe::slow(nodes, slow)));
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| describe::starved(matrix, node)));
-    missing::of_agents(pods, &parts, &mut verdicts);
+    missing::add_missing_agents(pods, &parts, &mut verdicts);
     unsent::causes::add(pods, &mut verdicts).await;
     answering.rewritten.add(matrix, &mut verdicts);
     verdicts.sort_by(|a, b| gravity(a).cmp(&gravity(b)).then(b.weight.total_cmp(&a.weight)));
@@ -219,27 +219,27 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
             verdict.id = id(verdict);
         }
     }
-    let lacks = |node: &u16| matches!(matrix.get(*node).presence, Presence::Missing | Presence::OtherVersion);
+    let lacks = |node: &u16| matches!(matrix.get(*node).presence, RowPresence::Missing | RowPresence::OtherVersion);
     let missing = matrix.numbers().filter(lacks).count();
-    let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_of_network());
+    let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_network_fault());
     let is_partial = missing > 0 && missing * 2 >= matrix.node_count() && !is_explained;
-    Judged { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }
+    RankedVerdicts { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }
 }
 
 /// Adds the verdicts over the losses of a network or a protocol. If the pods' network loses for the
 /// same reason, `shared` returns the part of its causes, and the place of the cause in it.
-fn of_losses<'a>(
-    mesh: &Mesh<'_>,
-    part: &Part<'_>,
+fn add_loss_verdicts<'a>(
+    mesh: &MeshContext<'_>,
+    part: &ProtocolCauses<'_>,
     verdicts: &mut Vec<Verdict>,
-    shared: impl Fn(usize) -> Option<(&'a Part<'a>, usize)>,
+    shared: impl Fn(usize) -> Option<(&'a ProtocolCauses<'a>, usize)>,
 ) {
-    let Part { scope, found, .. } = part;
+    let ProtocolCauses { scope, found, .. } = part;
     let complete = direction::is_evidence_complete(scope.matrix);
     for (place, finding) in found.findings.found.iter().enumerate() {
         let detail = &found.details[place];
         let shared = shared(place);
-        if found.is_shared[place] || missing::is_of_an_agent(part, finding.cause) {
+        if found.is_shared[place] || missing::may_be_agent_fault(part, finding.cause) {
             continue;
         }
         let protocol = shared.map_or_else(|| part.protocol_of(place), |(pods, place)| pods.protocol_of(place));
@@ -251,13 +251,13 @@ fn of_losses<'a>(
         };
         let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(Method::Icmp)));
         let by_udp = pods.filter(|_| matches!(protocol, None | Some(Method::Udp)));
-        let (icmp, udp) = (&mesh.of_method(Method::Icmp, 0.0), &mesh.of_method(Method::Udp, 0.0));
+        let (icmp, udp) = (&mesh.method_scope(Method::Icmp, 0.0), &mesh.method_scope(Method::Udp, 0.0));
         let likewise = shared.map(|(pods, place)| pods.found.details[place].both);
         let background = found.findings.background;
         let mut verdict = match finding.cause {
             Cause::Node(node) => {
-                let by_udp = by_udp.and_then(|(found, _)| ways::of_node(udp, node, &found.findings));
-                let by_echo = || echoes.and_then(|(found, _)| direction::of_node(icmp, node, &found.findings));
+                let by_udp = by_udp.and_then(|(found, _)| ways::node_directions(udp, node, &found.findings));
+                let by_echo = || echoes.and_then(|(found, _)| direction::node_directions(icmp, node, &found.findings));
                 let directions = by_udp.or_else(by_echo);
                 describe::node(scope, node, detail, directions, likewise)
             }
@@ -269,10 +269,10 @@ fn of_losses<'a>(
             Cause::Paths => describe::everywhere(scope, Kind::Paths, finding.rate, detail, likewise),
             Cause::Link(a, b) => {
                 let Some(pair) = detail.pair else { continue };
-                let by_udp = by_udp.and_then(|(found, _)| ways::of_link(udp, (a, b), &found.findings));
+                let by_udp = by_udp.and_then(|(found, _)| ways::link_directions(udp, (a, b), &found.findings));
                 let by_echo = || {
                     let (found, _) = echoes?;
-                    direction::of_link(icmp, &icmp.pair_of(a, b)?, &found.findings)
+                    direction::link_directions(icmp, &icmp.pair_of(a, b)?, &found.findings)
                 };
                 let directions = by_udp.or_else(by_echo);
                 describe::link(scope, &pair, detail, directions, likewise)
@@ -305,7 +305,7 @@ fn of_losses<'a>(
 /// causes this in one of e^8 = 3,000.
 const CERTAIN_NATS: f64 = 8.0;
 
-fn confidence(scope: &Scope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
+fn confidence(scope: &NetworkScope<'_>, finding: &Finding, detail: &Detail) -> Confidence {
     let is_one_sided = match finding.cause {
         Cause::Link(..) => {
             detail.pair.is_some_and(|pair| !pair.is_measured_twice() || describe::reporter(&pair).is_some())

@@ -8,11 +8,11 @@ use super::agents::Standing;
 use super::causes::{Cause, Finding};
 use super::describe;
 use super::overall::NarrowLinks;
-use super::protocols::{Mesh, Part};
+use super::protocols::{MeshContext, ProtocolCauses};
 use super::quiet::Quiet;
 use super::{Confidence, Severity, Verdict};
-use crate::matrix::{Hole, LosingFlows, Matrix, Row};
-use kube_canary_model::report::{Method, Network, Said};
+use crate::matrix::{Hole, LosingFlows, Matrix, MatrixRow};
+use kube_canary_model::report::{HoleNotice, Method, Network};
 
 /// From this number of pairs on, what they have in common is the cause.
 const PAIRS_MIN: usize = 3;
@@ -32,31 +32,31 @@ const TOGETHER_NATS: f64 = 6.0;
 const CHANCE_NATS: f64 = 0.05;
 
 /// Numbers of two nodes, the lower first.
-type Nodes = (u16, u16);
+type NodePair = (u16, u16);
 
 /// Links whose flows lose, and what they have in common.
-struct Group<'a> {
+struct FlowGroup<'a> {
     /// The node in all of them; `None` if they are on parallel paths.
     node: Option<u16>,
     flows: Vec<&'a LosingFlows>,
-    pairs: Vec<Nodes>,
+    pairs: Vec<NodePair>,
     /// The median share of the flows that lose.
     share: f64,
     /// The median loss of the worst flow of each link.
     rate: f64,
 }
 
-impl<'a> Group<'a> {
+impl<'a> FlowGroup<'a> {
     fn new(node: Option<u16>, flows: Vec<&'a LosingFlows>) -> Self {
-        let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+        let pairs = pairs_of(flows.iter().map(|flow| (flow.source, flow.peer)));
         // Reports that are not true are fewer than half.
         let median = |of: fn(&LosingFlows) -> [u8; 2]| {
             let ratio = |[part, whole]: [u8; 2]| f64::from(part) / f64::from(whole.max(1));
-            let mut all: Vec<f64> = flows.iter().map(|it| ratio(of(it))).collect();
+            let mut all: Vec<f64> = flows.iter().map(|flow| ratio(of(flow))).collect();
             all.sort_unstable_by(f64::total_cmp);
             all.get(all.len() / 2).copied().unwrap_or_default()
         };
-        let (share, rate) = (median(|it| [it.losing, it.probed]), median(|it| [it.lost, it.probes]));
+        let (share, rate) = (median(|flow| [flow.losing, flow.probed]), median(|flow| [flow.lost, flow.probes]));
         Self { node, flows, pairs, share, rate }
     }
 
@@ -66,7 +66,7 @@ impl<'a> Group<'a> {
 
     /// Whether these flows may explain what a cause of TCP losses explains: most of the pairs that
     /// lose by it are theirs, and it loses as they do.
-    async fn explains_tcp(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+    async fn explains_tcp(&self, part: &ProtocolCauses<'_>, place: usize, finding: &Finding) -> bool {
         let (mut own, mut all) = (0_usize, 0_usize);
         each_pair_of(part, place, |pair, loses| {
             all += usize::from(loses);
@@ -86,7 +86,7 @@ impl<'a> Group<'a> {
     /// Whether the path of these flows may explain what a cause explains that is not of UDP or TCP
     /// alone. The echoes of a pair are one flow each way, so they lose as much as such a flow, or
     /// nothing.
-    async fn explains_echoes(&self, part: &Part<'_>, place: usize, finding: &Finding) -> bool {
+    async fn explains_echoes(&self, part: &ProtocolCauses<'_>, place: usize, finding: &Finding) -> bool {
         let (mut losing, mut all) = (0_u32, 0_u32);
         each_pair_of(part, place, |_, loses| {
             all += 1;
@@ -104,11 +104,11 @@ impl<'a> Group<'a> {
 }
 
 /// Calls `each` for all pairs that a cause touches, with whether they lose.
-async fn each_pair_of(part: &Part<'_>, place: usize, mut each: impl FnMut(Nodes, bool)) {
+async fn each_pair_of(part: &ProtocolCauses<'_>, place: usize, mut each: impl FnMut(NodePair, bool)) {
     part.scope
         .each_pair(|pair| {
             let nodes = (pair.a, pair.b);
-            if part.found.findings.touching(&part.scope, nodes).any(|(it, _)| it == place) {
+            if part.found.findings.touching(&part.scope, nodes).any(|(known, _)| known == place) {
                 each(nodes, pair.both().lost > 0);
             }
         })
@@ -121,50 +121,53 @@ async fn each_pair_of(part: &Part<'_>, place: usize, mut each: impl FnMut(Nodes,
 /// One report can name losing flows of all links of its node. So the pairs of the node with most of
 /// them count for a path only if the others are spread without it. That node is the cause if half
 /// of its pairs have such flows.
-fn grouped<'a>(mut flows: Vec<&'a LosingFlows>, pairs_of_nodes: &[usize]) -> (Vec<Group<'a>>, Vec<&'a LosingFlows>) {
+fn grouped<'a>(
+    mut flows: Vec<&'a LosingFlows>,
+    pairs_of_nodes: &[usize],
+) -> (Vec<FlowGroup<'a>>, Vec<&'a LosingFlows>) {
     let mut groups = Vec::new();
     loop {
-        let pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+        let pairs = pairs_of(flows.iter().map(|flow| (flow.source, flow.peer)));
         let worst = worst_node(&pairs).filter(|(_, count)| *count >= PAIRS_MIN);
-        let is_of = |it: Nodes| worst.is_some_and(|(node, _)| it.0 == node || it.1 == node);
-        let others: Vec<Nodes> = pairs.iter().copied().filter(|it| !is_of(*it)).collect();
+        let is_of = |ends: NodePair| worst.is_some_and(|(node, _)| ends.0 == node || ends.1 == node);
+        let others: Vec<NodePair> = pairs.iter().copied().filter(|ends| !is_of(*ends)).collect();
         if others.len() >= PAIRS_MIN && common_node(&others).is_none() {
-            groups.push(Group::new(None, flows));
+            groups.push(FlowGroup::new(None, flows));
             return (groups, Vec::new());
         }
         let is_half = |(node, count): &(u16, usize)| count * 2 >= pairs_of_nodes[usize::from(*node)];
         let Some((node, _)) = worst.filter(is_half) else { return (groups, flows) };
-        let (own, rest) = flows.into_iter().partition(|it| is_of((it.source, it.peer)));
-        groups.push(Group::new(Some(node), own));
+        let (own, rest) = flows.into_iter().partition(|flow| is_of((flow.source, flow.peer)));
+        groups.push(FlowGroup::new(Some(node), own));
         flows = rest;
     }
 }
 
 /// Whether chance does not explain what may be losing flows of all these links. They are sorted by
 /// pairs, and those of the node with most of them do not count: one report can name them all.
-async fn are_sure_together(mesh: &Mesh<'_>, flows: &[&LosingFlows]) -> bool {
-    if flows.iter().all(|it| it.is_sure()) {
+async fn are_sure_together(mesh: &MeshContext<'_>, flows: &[&LosingFlows]) -> bool {
+    if flows.iter().all(|flow| flow.is_sure()) {
         return false;
     }
     let of_pairs = || flows.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer));
     let mut of_nodes = vec![0_u32; mesh.matrix.node_count()];
     let mut sum = 0;
-    for it in of_pairs().filter_map(|of_pair| of_pair.first()) {
-        sum += u32::from(it.decinats);
-        for node in [it.source, it.peer] {
-            of_nodes[usize::from(node)] += u32::from(it.decinats);
+    for worst in of_pairs().filter_map(|of_pair| of_pair.first()) {
+        sum += u32::from(worst.decinats);
+        for node in [worst.source, worst.peer] {
+            of_nodes[usize::from(node)] += u32::from(worst.decinats);
         }
     }
     let mut losing_pairs = 0_u32;
-    mesh.of_method(Method::Udp, 0.0).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0)).await;
+    mesh.method_scope(Method::Udp, 0.0).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0)).await;
     let without_the_worst = sum - of_nodes.into_iter().max().unwrap_or_default();
     f64::from(without_the_worst) / 10.0 >= TOGETHER_NATS + CHANCE_NATS * f64::from(losing_pairs)
 }
 
 /// Returns the number of pairs that are probed by UDP, in all and of each node.
-async fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
+async fn udp_pairs(mesh: &MeshContext<'_>) -> (usize, Vec<usize>) {
     let (mut all, mut of_nodes) = (0, vec![0_usize; mesh.matrix.node_count()]);
-    mesh.of_method(Method::Udp, 0.0)
+    mesh.method_scope(Method::Udp, 0.0)
         .each_pair(|pair| {
             all += 1;
             of_nodes[usize::from(pair.a)] += 1;
@@ -176,18 +179,23 @@ async fn udp_pairs(mesh: &Mesh<'_>) -> (usize, Vec<usize>) {
 
 /// Adds the verdicts over flows. Takes out the causes that the flows explain, and are therefore no
 /// verdicts of their own.
-pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut Part<'a>, verdicts: &mut Vec<Verdict>) {
-    let is_evidence = |it: &&LosingFlows| is_evidence(mesh, it.source, it.peer);
+pub async fn add_flow_verdicts<'a>(
+    mesh: &MeshContext<'_>,
+    parts: &mut [ProtocolCauses<'a>],
+    nodes: &mut ProtocolCauses<'a>,
+    verdicts: &mut Vec<Verdict>,
+) {
+    let is_evidence = |flow: &&LosingFlows| is_evidence(mesh, flow.source, flow.peer);
     let mut flows: Vec<&LosingFlows> = mesh.matrix.losing_flows().iter().filter(is_evidence).collect();
     // The worst flow of each pair comes first.
-    flows.sort_by_key(|it| (pair(it.source, it.peer), u8::MAX - it.decinats, u8::MAX - it.lost));
+    flows.sort_by_key(|flow| (pair(flow.source, flow.peer), u8::MAX - flow.decinats, u8::MAX - flow.lost));
     if !are_sure_together(mesh, &flows).await {
-        flows.retain(|it| it.is_sure());
+        flows.retain(|flow| flow.is_sure());
     }
     if flows.is_empty() {
         return;
     }
-    let all_pairs = pairs_of(flows.iter().map(|it| (it.source, it.peer)));
+    let all_pairs = pairs_of(flows.iter().map(|flow| (flow.source, flow.peer)));
     let (groups, single) = grouped(flows, &udp_pairs(mesh).await.1);
     let mut has_paths_below = false;
     for part in parts.iter_mut().chain([nodes]) {
@@ -204,7 +212,7 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
                     any(paths, async |group| group.explains_echoes(part, place, finding).await).await
                 }
                 cause => {
-                    let is_its = |group: &&Group<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
+                    let is_its = |group: &&FlowGroup<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
                     let its = groups.iter().filter(is_its);
                     is_tcp && any(its, async |group| group.explains_tcp(part, place, finding).await).await
                 }
@@ -214,8 +222,8 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
         }
     }
     let network = if has_paths_below { Network::Node } else { Network::Pod };
-    for Group { node, flows, pairs, share, .. } in &groups {
-        let worst = flows.iter().max_by_key(|it| it.lost);
+    for FlowGroup { node, flows, pairs, share, .. } in &groups {
+        let worst = flows.iter().max_by_key(|flow| flow.lost);
         verdicts.extend(worst.map(|worst| Verdict {
             confidence: Confidence::Certain,
             severity: Severity::Warning,
@@ -225,7 +233,7 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
     }
     for of_pair in single.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
         let Some(worst) = of_pair.first() else { continue };
-        let is_told_twice = of_pair.iter().any(|it| it.source != worst.source);
+        let is_told_twice = of_pair.iter().any(|flow| flow.source != worst.source);
         verdicts.push(Verdict {
             confidence: if is_told_twice { Confidence::Certain } else { Confidence::Likely },
             severity: Severity::Warning,
@@ -237,8 +245,8 @@ pub async fn of_flows<'a>(mesh: &Mesh<'_>, parts: &mut [Part<'a>], nodes: &mut P
 
 /// Whether any of the groups explains something.
 async fn any<'g, 'f: 'g>(
-    groups: impl Iterator<Item = &'g Group<'f>>,
-    explains: impl AsyncFn(&Group<'_>) -> bool,
+    groups: impl Iterator<Item = &'g FlowGroup<'f>>,
+    explains: impl AsyncFn(&FlowGroup<'_>) -> bool,
 ) -> bool {
     for group in groups {
         if explains(group).await {
@@ -250,11 +258,11 @@ async fn any<'g, 'f: 'g>(
 
 /// Returns the verdict over these flows with the end of their losses, if they have ended. Reports
 /// keep flows for one to two minutes after that, longer than the recent windows show their losses.
-fn with_end(mesh: &Mesh<'_>, flows: &[&LosingFlows], verdict: Verdict) -> Verdict {
+fn with_end(mesh: &MeshContext<'_>, flows: &[&LosingFlows], verdict: Verdict) -> Verdict {
     let (first_read, last_read) = mesh.matrix.reads();
-    let mut quiet = Quiet::of_reports(first_read, last_read);
+    let mut quiet = Quiet::new(first_read, last_read);
     for flows in flows {
-        quiet.add_flows(flows, mesh.matrix.row(flows.source).map(Row::read).unwrap_or_default());
+        quiet.add_flows(flows, mesh.matrix.row(flows.source).map(MatrixRow::read).unwrap_or_default());
     }
     let [ended_unix_seconds, calm_since_unix_seconds] =
         [quiet.begin(), quiet.calm_since()].map(|moment| moment.map(|moment| mesh.matrix.moment(moment)));
@@ -266,7 +274,7 @@ fn with_end(mesh: &Mesh<'_>, flows: &[&LosingFlows], verdict: Verdict) -> Verdic
 pub fn narrow(matrix: &Matrix, standings: &[Standing]) -> Option<NarrowLinks> {
     let of = |node: u16| standings[usize::from(node)];
     let counts = |hole: &&Hole| {
-        hole.said == Said::TooBig && of(hole.source) == Standing::Sound && of(hole.peer).is_evidence_of_others()
+        hole.said == HoleNotice::TooBig && of(hole.source) == Standing::Sound && of(hole.peer).is_evidence_of_others()
     };
     let mut holes: Vec<&Hole> = matrix.holes().iter().filter(counts).collect();
     holes.sort_by_key(|hole| (pair(hole.source, hole.peer), hole.passes_bytes));
@@ -283,14 +291,14 @@ pub fn narrow(matrix: &Matrix, standings: &[Standing]) -> Option<NarrowLinks> {
 }
 
 /// Adds the verdicts over packets that are too large, and of which the network says nothing.
-pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
-    let is_evidence = |it: &Hole| it.said != Said::TooBig && is_evidence(mesh, it.source, it.peer);
+pub async fn add_hole_verdicts(mesh: &MeshContext<'_>, verdicts: &mut Vec<Verdict>) {
+    let is_evidence = |hole: &Hole| hole.said != HoleNotice::TooBig && is_evidence(mesh, hole.source, hole.peer);
     let mut holes: Vec<Hole> = mesh.matrix.holes().iter().copied().filter(is_evidence).collect();
     if holes.is_empty() {
         return;
     }
     // The smallest packet of each pair comes first.
-    holes.sort_by_key(|it| (pair(it.source, it.peer), it.passes_bytes));
+    holes.sort_by_key(|hole| (pair(hole.source, hole.peer), hole.passes_bytes));
     let (all, of_nodes) = udp_pairs(mesh).await;
     let (confidence, severity) = (Confidence::Certain, Severity::Warning);
     let wide = |node: Option<u16>, pairs: usize, of: usize, example: Hole| Verdict {
@@ -298,7 +306,7 @@ pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
         severity: Severity::Critical,
         ..describe::holes(mesh.matrix, node, (pairs, of), example)
     };
-    let of_rest = |holes: &[Hole]| pairs_of(holes.iter().map(|it| (it.source, it.peer)));
+    let of_rest = |holes: &[Hole]| pairs_of(holes.iter().map(|hole| (hole.source, hole.peer)));
     let pairs = of_rest(&holes).len();
     if pairs >= PAIRS_MIN && pairs * 2 >= all && common_node(&of_rest(&holes)).is_none() {
         verdicts.extend(holes.first().map(|first| wide(None, pairs, all, *first)));
@@ -308,43 +316,44 @@ pub async fn of_holes(mesh: &Mesh<'_>, verdicts: &mut Vec<Verdict>) {
         if count < PAIRS_MIN || count * 2 < of_nodes[usize::from(node)] {
             break;
         }
-        let (own, rest): (Vec<Hole>, Vec<Hole>) = holes.iter().partition(|it| it.source == node || it.peer == node);
+        let (own, rest): (Vec<Hole>, Vec<Hole>) =
+            holes.iter().partition(|hole| hole.source == node || hole.peer == node);
         verdicts.extend(own.first().map(|first| wide(Some(node), count, of_nodes[usize::from(node)], *first)));
         holes = rest;
     }
     for of_pair in holes.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
         let Some(first) = of_pair.first() else { continue };
-        let is_told_twice = of_pair.iter().any(|it| it.source != first.source);
+        let is_told_twice = of_pair.iter().any(|hole| hole.source != first.source);
         let confidence = if is_told_twice { Confidence::Certain } else { Confidence::Likely };
         verdicts.push(Verdict { confidence, severity, ..describe::hole(mesh.matrix, *first) });
     }
 }
 
-fn is_evidence(mesh: &Mesh<'_>, source: u16, peer: u16) -> bool {
+fn is_evidence(mesh: &MeshContext<'_>, source: u16, peer: u16) -> bool {
     let of = |node: u16| mesh.standings[usize::from(node)];
     of(source) == Standing::Sound && of(peer).is_evidence_of_others() && mesh.answering.counts_udp(source, peer)
 }
 
-fn pair(a: u16, b: u16) -> Nodes {
+fn pair(a: u16, b: u16) -> NodePair {
     (a.min(b), a.max(b))
 }
 
 /// Returns the pairs, each once, in their order.
-fn pairs_of(links: impl Iterator<Item = Nodes>) -> Vec<Nodes> {
-    let mut pairs: Vec<Nodes> = links.map(|(source, peer)| pair(source, peer)).collect();
+fn pairs_of(links: impl Iterator<Item = NodePair>) -> Vec<NodePair> {
+    let mut pairs: Vec<NodePair> = links.map(|(source, peer)| pair(source, peer)).collect();
     pairs.sort_unstable();
     pairs.dedup();
     pairs
 }
 
 /// Returns the node that is in all pairs.
-fn common_node(pairs: &[Nodes]) -> Option<u16> {
+fn common_node(pairs: &[NodePair]) -> Option<u16> {
     let (a, b) = *pairs.first()?;
     [a, b].into_iter().find(|node| pairs.iter().all(|(a, b)| a == node || b == node))
 }
 
 /// Returns the node that is in most pairs, and their number.
-fn worst_node(pairs: &[Nodes]) -> Option<(u16, usize)> {
+fn worst_node(pairs: &[NodePair]) -> Option<(u16, usize)> {
     let mut ends: Vec<u16> = pairs.iter().flat_map(|(a, b)| [*a, *b]).collect();
     ends.sort_unstable();
     let groups = ends.chunk_by(|a, b| a == b).filter_map(|group| Some((*group.first()?, group.len())));

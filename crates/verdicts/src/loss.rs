@@ -8,12 +8,12 @@
 
 use std::iter;
 
-use super::causes::{Cause, Finding, Findings, is_of_zones};
+use super::causes::{Cause, Finding, Findings, is_zone_or_domain};
 use super::groups;
-use super::pairs::{Pair, Scope};
+use super::pairs::{NetworkScope, Pair};
 use super::score::{NodeSum, gain, is_spread, likelihood};
 use super::search::{self, Costs, Search};
-use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, Rest, Shared};
+use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, SharedLoss, UntouchedSums};
 use super::tally::Tally;
 use crate::matrix::JUDGED_BYTES_PER_NODE;
 
@@ -47,19 +47,19 @@ const _: () = assert!(size_of::<NodeSum>() + 24 <= JUDGED_BYTES_PER_NODE);
 /// An explanation, and its credit in nats.
 struct Explanation {
     findings: Findings,
-    shared: Shared,
+    shared: SharedLoss,
     credit: f64,
 }
 
 /// Finds the causes of a network's losses. Takes 40 bytes per node and per zone pair, and 72 per
 /// domain. Walks over all cells for each cause of each hypothesis.
-pub async fn search(scope: &Scope<'_>) -> Findings {
+pub async fn search(scope: &NetworkScope<'_>) -> Findings {
     let first = search::first(scope).await;
     let whole = first.all();
     if whole.lost == 0 {
         return Findings::default();
     }
-    let costs = Costs::of_mesh(scope, &first);
+    let costs = Costs::new(scope, &first);
     let (all, pairs) = (whole.tally(), whole.pairs);
     let least = search::without_the_worst(&first);
     // If all links have a node in common, that node and the mesh cannot be distinguished.
@@ -67,7 +67,7 @@ pub async fn search(scope: &Scope<'_>) -> Findings {
     drop(first);
     let groups = groups::find(scope).await;
     let search = Search { scope, costs: &costs, groups: &groups, pairs };
-    let with = async |of: Hypothesis, lost: Tally| explanation(&search, Shared::new(of, lost)).await;
+    let with = async |of: Hypothesis, lost: Tally| explanation(&search, SharedLoss::new(of, lost)).await;
     let (mut best, calm_credit) = if is_star || all.rate() <= CALM.1 {
         let calm = with(Hypothesis::Calm, least).await;
         let credit = calm.credit;
@@ -126,9 +126,9 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
 /// Two bad nodes of six, or of a zone or domain, are in most pairs. One wide cause explains them
 /// passably and is found first, though the two nodes explain more. So an explanation with zones or
 /// domains is compared with those without one of them, and the best of these with one without any.
-async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
+async fn explanation(search: &Search<'_, '_>, shared: SharedLoss) -> Explanation {
     let mut banned: Vec<Cause> = Vec::new();
-    let explain = async |shared: Shared, is_banned: &dyn Fn(Cause) -> bool| {
+    let explain = async |shared: SharedLoss, is_banned: &dyn Fn(Cause) -> bool| {
         let (findings, shared) = search::explain(search, shared, is_banned).await;
         let credit = credit(search, &findings, shared).await;
         Explanation { findings, shared, credit }
@@ -145,7 +145,8 @@ async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
     }
     let mut tried = 0;
     while tried < ZONE_TRIALS_MAX
-        && let Some(zones) = best.findings.found.iter().map(|it| it.cause).filter(|it| is_of_zones(*it)).nth(tried)
+        && let Some(zones) =
+            best.findings.found.iter().map(|finding| finding.cause).filter(|cause| is_zone_or_domain(*cause)).nth(tried)
     {
         tried += 1;
         banned.push(zones);
@@ -156,23 +157,23 @@ async fn explanation(search: &Search<'_, '_>, shared: Shared) -> Explanation {
             banned.pop();
         }
     }
-    if best.findings.found.iter().any(|finding| is_of_zones(finding.cause)) {
-        let other = explain(best.shared, &is_of_zones).await;
+    if best.findings.found.iter().any(|finding| is_zone_or_domain(finding.cause)) {
+        let other = explain(best.shared, &is_zone_or_domain).await;
         best = better(best, other);
     }
     best
 }
 
 /// Returns how well an explanation explains all losses, minus the cost of its causes.
-async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> f64 {
-    let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.of(finding.cause)).sum();
+async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: SharedLoss) -> f64 {
+    let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.cost(finding.cause)).sum();
     credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
     credit -= if shared.of == Hypothesis::Paths { PATHS_COST } else { 0.0 };
     let found = beside_paths(search, findings, shared).await;
     search
         .scope
         .each_pair(|pair| {
-            let mut touching = findings.of_pair(search.scope, pair).map(|(place, _)| &found[place]).peekable();
+            let mut touching = findings.touching_pair(search.scope, pair).map(|(place, _)| &found[place]).peekable();
             credit += if touching.peek().is_some() {
                 likelihood_below(touching, shared, pair)
             } else {
@@ -185,7 +186,7 @@ async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: Shared) ->
 
 /// Returns the causes with what they lose where no path is bad: the median loss of their cells, as
 /// most of these are on none. The mean over all would fit neither the ones nor the others.
-async fn beside_paths(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Vec<Finding> {
+async fn beside_paths(search: &Search<'_, '_>, findings: &Findings, shared: SharedLoss) -> Vec<Finding> {
     let mut found = findings.found.clone();
     if shared.of != Hypothesis::Paths {
         return found;
@@ -210,7 +211,7 @@ async fn beside_paths(search: &Search<'_, '_>, findings: &Findings, shared: Shar
 }
 
 /// Returns the log-likelihood of a cell's or a pair's losses at a rate of its own, that of a path.
-fn if_on_path(shared: Shared, tally: Tally) -> f64 {
+fn if_on_path(shared: SharedLoss, tally: Tally) -> f64 {
     if shared.may_be_on_path(tally) {
         likelihood(tally.lost, tally.probes, tally.rate()) - shared.path_cost()
     } else {
@@ -219,19 +220,19 @@ fn if_on_path(shared: Shared, tally: Tally) -> f64 {
 }
 
 /// Calls `visit` with each cell that one cause alone touches, and the place of that cause.
-async fn each_cell_of_one(scope: &Scope<'_>, findings: &Findings, mut visit: impl FnMut(usize, Tally)) {
+async fn each_cell_of_one(scope: &NetworkScope<'_>, findings: &Findings, mut visit: impl FnMut(usize, Tally)) {
     scope
         .each_pair(|pair| {
-            let mut touching = findings.of_pair(scope, pair);
+            let mut touching = findings.touching_pair(scope, pair);
             if let (Some((place, _)), None) = (touching.next(), touching.next()) {
-                [pair.there, pair.back].into_iter().filter(|it| it.probes > 0).for_each(|cell| visit(place, cell));
+                [pair.there, pair.back].into_iter().filter(|cell| cell.probes > 0).for_each(|cell| visit(place, cell));
             }
         })
         .await;
 }
 
 /// Returns the log-likelihood of a pair's losses if these causes touch the pair.
-fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Shared, pair: &Pair) -> f64 {
+fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: SharedLoss, pair: &Pair) -> f64 {
     let both = pair.both();
     let (mut passes, mut may_be_own) = (1.0 - shared.rate, false);
     for finding in causes {
@@ -247,8 +248,8 @@ fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Share
 }
 
 /// Returns the sums of pairs that no cause touches, and the number of links on a bad path per node.
-async fn rest(scope: &Scope<'_>, findings: &Findings, shared: Shared) -> (Rest, Vec<u32>) {
-    let (mut rest, mut links) = (Rest::default(), vec![0; scope.matrix.node_count()]);
+async fn rest(scope: &NetworkScope<'_>, findings: &Findings, shared: SharedLoss) -> (UntouchedSums, Vec<u32>) {
+    let (mut rest, mut links) = (UntouchedSums::default(), vec![0; scope.matrix.node_count()]);
     scope
         .each_pair(|pair| {
             if !findings.explain(scope, pair) && shared.add(&mut rest, pair) {
@@ -270,7 +271,7 @@ async fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
     search
         .scope
         .each_pair(|pair| {
-            let mut touching = best.findings.of_pair(search.scope, pair);
+            let mut touching = best.findings.touching_pair(search.scope, pair);
             let by_path = if_paths.explains(pair);
             let is_on_path = u32::from(by_path > 0.0);
             match (touching.next(), touching.next()) {
@@ -285,13 +286,14 @@ async fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
             }
         })
         .await;
-    let better = found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.of(finding.cause) > 0.0);
+    let better =
+        found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.cost(finding.cause) > 0.0);
     links += better.map(|(_, (_, links))| links).sum::<u32>();
     links >= PATH_LINKS_MIN
 }
 
 /// Whether links on bad paths are many, and are spread over nodes.
-fn is_path(rest: &Rest, of_nodes: &[u32]) -> bool {
+fn is_path(rest: &UntouchedSums, of_nodes: &[u32]) -> bool {
     let links = of_nodes.iter().sum::<u32>() / 2;
     let most = of_nodes.iter().copied().max().unwrap_or_default();
     links >= PATH_LINKS_MIN

@@ -6,12 +6,12 @@
 use super::answering::{Unheard, hears_nothing};
 use super::causes::Cause;
 use super::details::Detail;
-use super::pairs::Scope;
-use super::protocols::{Mesh, Part};
+use super::pairs::NetworkScope;
+use super::protocols::{MeshContext, ProtocolCauses};
 use super::tally::Tally;
 use super::unsent::causes::hides_report;
 use super::{Kind, Verdict, describe};
-use crate::matrix::{Matrix, Presence};
+use crate::matrix::{Matrix, RowPresence};
 use kube_canary_model::report::Method;
 
 /// This many sources must have begun to lose what they send to a node before its missing report
@@ -25,7 +25,7 @@ const fn is_by_agents(protocol: Option<Method>) -> bool {
 
 /// Whether a loss of UDP or TCP alone may be of an agent that nothing is known of, because its
 /// report is missing or was not asked for.
-pub fn is_of_an_agent(part: &Part<'_>, cause: Cause) -> bool {
+pub fn may_be_agent_fault(part: &ProtocolCauses<'_>, cause: Cause) -> bool {
     let unheard = |node: u16| part.scope.answering.unheard(node);
     let is_unknown = |node: u16| part.scope.matrix.row(node).is_none();
     is_by_agents(part.protocol)
@@ -37,7 +37,7 @@ pub fn is_of_an_agent(part: &Part<'_>, cause: Cause) -> bool {
 }
 
 /// Whether the evidence of a cause lacks the report of a node that it is about.
-pub fn is_likely_at_most(part: &Part<'_>, cause: Cause) -> bool {
+pub fn is_likely_at_most(part: &ProtocolCauses<'_>, cause: Cause) -> bool {
     is_by_agents(part.protocol)
         && match cause {
             Cause::Node(node) => part.scope.matrix.row(node).is_none(),
@@ -50,13 +50,13 @@ pub fn is_likely_at_most(part: &Part<'_>, cause: Cause) -> bool {
 pub fn only_report(matrix: &Matrix) -> Option<u16> {
     let mut reporters = matrix.numbers().filter(|node| matrix.row(*node).is_some());
     let only = reporters.next().filter(|_| reporters.next().is_none())?;
-    matrix.numbers().any(|node| matrix.get(node).presence == Presence::Missing).then_some(only)
+    matrix.numbers().any(|node| matrix.get(node).presence == RowPresence::Missing).then_some(only)
 }
 
 /// Makes the whole mesh the cause of what UDP or TCP alone loses, in place of the node of the only
 /// report. If no other report can be read, all links look like that from everywhere. All agents
 /// then say the same, and not each its own node.
-pub fn as_one_report_sees(mesh: &Mesh<'_>, parts: &mut [Part<'_>]) {
+pub fn as_one_report_sees(mesh: &MeshContext<'_>, parts: &mut [ProtocolCauses<'_>]) {
     let Some(only) = only_report(mesh.matrix) else { return };
     for part in parts.iter_mut().filter(|part| is_by_agents(part.protocol)) {
         for finding in &mut part.found.findings.found {
@@ -69,7 +69,7 @@ pub fn as_one_report_sees(mesh: &Mesh<'_>, parts: &mut [Part<'_>]) {
 
 /// What the sources have measured of a node whose report is missing.
 #[derive(Default)]
-struct Known {
+struct MissingNode {
     /// All echo requests to it.
     detail: Detail,
     /// Number of its pairs that no cause touches.
@@ -84,15 +84,15 @@ struct Known {
 
 /// Adds verdicts over agents whose report is missing, if the network is not the reason. `scope` is
 /// that of the pods' network by ICMP.
-pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdict>) {
+pub fn add_missing_agents(scope: &NetworkScope<'_>, parts: &[ProtocolCauses<'_>], verdicts: &mut Vec<Verdict>) {
     let Some(all) = parts.first() else { return };
     let (matrix, findings) = (scope.matrix, &all.found.findings);
     let is_missing = |node: &u16| {
-        let it = matrix.get(*node);
+        let member = matrix.get(*node);
         let is_fresh = matrix.fresh_sources(*node) >= FRESH_MIN;
-        it.presence == Presence::Missing
-            && !it.is_leaving()
-            && !it.is_displaced
+        member.presence == RowPresence::Missing
+            && !member.is_leaving()
+            && !member.is_displaced
             && !findings.has_node(*node)
             && !is_fresh
             && !hides_report(matrix, *node)
@@ -101,35 +101,35 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
     if missing.is_empty() {
         return;
     }
-    let mut known: Vec<Known> = Vec::new();
+    let mut known: Vec<MissingNode> = Vec::new();
     known.resize_with(missing.len(), Default::default);
     let collector = matrix.collector();
     for source in matrix.numbers() {
         for cells in scope.cells(source).chunk_by(|a, b| a.peer() == b.peer()) {
             let peer = cells[0].peer();
             let Ok(place) = missing.binary_search(&peer) else { continue };
-            let (it, pair) = (&mut known[place], (source.min(peer), source.max(peer)));
+            let (silence, pair) = (&mut known[place], (source.min(peer), source.max(peer)));
             // Of a cell that stands for several, the first part is that of ICMP.
             for cell in cells.iter().filter(|cell| cell.layer().method() == Method::Icmp) {
-                it.detail.to = it.detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });
-                it.detail.sources[0] += 1;
-                it.unexplained += u32::from(findings.touching(scope, pair).next().is_none());
+                silence.detail.to = silence.detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });
+                silence.detail.sources[0] += 1;
+                silence.unexplained += u32::from(findings.touching(scope, pair).next().is_none());
             }
             if hears_nothing(cells) {
-                it.silent += 1;
-                it.silent_unexplained += u32::from(!is_explained(parts, pair));
-                it.is_silent_here |= collector == Some(source);
+                silence.silent += 1;
+                silence.silent_unexplained += u32::from(!is_explained(parts, pair));
+                silence.is_silent_here |= collector == Some(source);
             }
         }
     }
     let mut unread = 0;
-    for (node, it) in missing.iter().zip(&known) {
-        let to = it.detail.to;
-        let is_unheard = it.is_silent_here || scope.answering.unheard(*node) == Some(Unheard::Enough);
-        if it.silent > 0 && it.silent_unexplained == 0 && is_unheard {
+    for (node, silence) in missing.iter().zip(&known) {
+        let to = silence.detail.to;
+        let is_unheard = silence.is_silent_here || scope.answering.unheard(*node) == Some(Unheard::Enough);
+        if silence.silent > 0 && silence.silent_unexplained == 0 && is_unheard {
             unread += 1;
-        } else if to.probes == 0 || to.lost < to.probes || it.unexplained > 0 {
-            verdicts.push(describe::unreachable(matrix, *node, &it.detail));
+        } else if to.probes == 0 || to.lost < to.probes || silence.unexplained > 0 {
+            verdicts.push(describe::unreachable(matrix, *node, &silence.detail));
         }
     }
     let is_about_tcp = |verdict: &&mut Verdict| verdict.is_loss() && verdict.protocol == Some(Method::Tcp);
@@ -143,9 +143,9 @@ pub fn of_agents(scope: &Scope<'_>, parts: &[Part<'_>], verdicts: &mut Vec<Verdi
 }
 
 /// Whether a cause with a verdict explains that handshakes between two nodes get no answer.
-fn is_explained(parts: &[Part<'_>], pair: (u16, u16)) -> bool {
+fn is_explained(parts: &[ProtocolCauses<'_>], pair: (u16, u16)) -> bool {
     parts.iter().filter(|part| matches!(part.protocol, None | Some(Method::Tcp))).any(|part| {
         let mut touching = part.found.findings.touching(&part.scope, pair);
-        touching.any(|(place, it)| !part.found.is_shared[place] && !is_of_an_agent(part, it.cause))
+        touching.any(|(place, finding)| !part.found.is_shared[place] && !may_be_agent_fault(part, finding.cause))
     })
 }

@@ -10,9 +10,9 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::causes::{Cause, Finding, Findings, is_of_zones};
+use super::causes::{Cause, Finding, Findings, is_zone_or_domain};
 use super::details::{self, Detail};
-use super::pairs::Scope;
+use super::pairs::NetworkScope;
 use super::score::{apart, gain};
 use super::slow::Slow;
 use super::tally::Tally;
@@ -29,7 +29,7 @@ const APART: f64 = 4.5;
 const SOME: f64 = 3.0;
 
 /// The causes found in a network, with their figures.
-pub struct Found {
+pub struct NetworkCauses {
     /// The causes of the losses.
     pub findings: Findings,
     /// The figures of each cause.
@@ -39,9 +39,9 @@ pub struct Found {
     pub is_shared: Vec<bool>,
 }
 
-impl Found {
+impl NetworkCauses {
     /// Makes it from `findings`, and computes the figures.
-    pub async fn of(scope: &Scope<'_>, findings: Findings) -> Self {
+    pub async fn new(scope: &NetworkScope<'_>, findings: Findings) -> Self {
         let details = if findings.found.is_empty() { Vec::new() } else { details::collect(scope, &findings).await };
         let is_shared = vec![false; findings.found.len()];
         Self { findings, details, is_shared }
@@ -49,7 +49,7 @@ impl Found {
 }
 
 /// One cause on both networks: its indices among their findings.
-pub struct Shared {
+pub struct SharedCause {
     /// Index among the findings of the pods' network.
     pub pod: usize,
     /// Index among the findings of the nodes' network.
@@ -57,7 +57,10 @@ pub struct Shared {
 }
 
 /// Finds the causes that both networks have in common.
-pub async fn join(pods: &mut Found, (scope, mut nodes): (&Scope<'_>, Found)) -> (Found, Vec<Shared>) {
+pub async fn join(
+    pods: &mut NetworkCauses,
+    (scope, mut nodes): (&NetworkScope<'_>, NetworkCauses),
+) -> (NetworkCauses, Vec<SharedCause>) {
     if pods.is_shared.iter().all(|is_shared| *is_shared) {
         return (nodes, Vec::new());
     }
@@ -77,7 +80,7 @@ pub async fn join(pods: &mut Found, (scope, mut nodes): (&Scope<'_>, Found)) -> 
         if nodes.findings.groups.is_empty() {
             nodes.findings.groups = Rc::clone(&pods.findings.groups);
         }
-        nodes = Found::of(scope, nodes.findings).await;
+        nodes = NetworkCauses::new(scope, nodes.findings).await;
     }
     let mut shared = Vec::new();
     for (place, finding) in pods.findings.found.iter().enumerate() {
@@ -90,16 +93,16 @@ pub async fn join(pods: &mut Found, (scope, mut nodes): (&Scope<'_>, Found)) -> 
                 && (both.rate() <= known.rate * TIMES + EXTRA || is_alike(both, below[place].both))
         };
         // The same cause is preferred to a wider one.
-        let same = nodes.findings.found.iter().position(|it| it.cause == finding.cause && explains(it));
+        let same = nodes.findings.found.iter().position(|other| other.cause == finding.cause && explains(other));
         pods.is_shared[place] = same.is_some() || nodes.findings.found.iter().any(explains);
-        shared.extend(same.map(|node| Shared { pod: place, node }));
+        shared.extend(same.map(|node| SharedCause { pod: place, node }));
     }
     (nodes, shared)
 }
 
 /// Whether `wide` touches all links that `narrow` touches.
-fn covers(scope: &Scope<'_>, wide: Cause, narrow: Cause) -> bool {
-    let is_wide = is_of_zones(wide) || matches!(wide, Cause::Node(_));
+fn covers(scope: &NetworkScope<'_>, wide: Cause, narrow: Cause) -> bool {
+    let is_wide = is_zone_or_domain(wide) || matches!(wide, Cause::Node(_));
     match narrow {
         Cause::Link(a, b) if is_wide => {
             let findings = Findings { domains: Arc::clone(scope.matrix.domains()), ..Findings::default() };

@@ -7,7 +7,7 @@ use super::agents::Standing;
 use super::answering::Answering;
 use super::rewritten::StrangersSeen;
 use super::subject::covers;
-use crate::matrix::{Cell, Matrix, Presence};
+use crate::matrix::{Cell, Matrix, RowPresence};
 use crate::slices::Slice;
 use kube_canary_model::limits::NAME_BYTES_MAX;
 use kube_canary_model::method::Method;
@@ -23,7 +23,7 @@ const LOSING_LOST: u32 = 5;
 #[serde(default)]
 pub struct Overall {
     /// Losses that no verdict explains.
-    pub losses: Option<Losses>,
+    pub losses: Option<UnexplainedLosses>,
     /// Number of nodes of which nothing is known, and one of them.
     pub unknown: usize,
     /// The first of them by name, if all have names.
@@ -58,7 +58,7 @@ pub struct NarrowLinks {
 
 /// Links that lose without a known cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Losses {
+pub struct UnexplainedLosses {
     /// Whether they have lost over ten minutes, and not in the last one.
     pub over_ten_minutes: bool,
     /// Number of links that lose.
@@ -107,7 +107,7 @@ pub async fn overall(
     standings: &[Standing],
     answering: &Answering,
 ) -> Overall {
-    let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_of_network());
+    let is_explained = verdicts.iter().any(|verdict| verdict.kind.is_network_fault());
     let losses = if is_explained { None } else { losses(explaining, matrix, standings, answering).await };
     Overall { losses, ..unknown(matrix) }
 }
@@ -119,7 +119,7 @@ async fn losses(
     matrix: &Matrix,
     standings: &[Standing],
     answering: &Answering,
-) -> Option<Losses> {
+) -> Option<UnexplainedLosses> {
     let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
     let sources = || matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Sound);
     let (mut links, mut losing) = (0, 0);
@@ -151,14 +151,15 @@ async fn losses(
         loss_ratio: rate(cell),
         since_unix_seconds: cell.since().map(|since| matrix.moment(since)),
     };
-    Some(Losses { over_ten_minutes: false, losing, links, worst: Some(worst) })
+    Some(UnexplainedLosses { over_ten_minutes: false, losing, links, worst: Some(worst) })
 }
 
 /// Whether a verdict of before explains what a link has lost. The members of its
 /// groups or its domain are not kept beyond its end.
 fn is_explained(explaining: &[&Verdict], matrix: &Matrix, a: u16, b: u16) -> bool {
     let end = |node: u16| (matrix.name(node), matrix.zone_name(matrix.get(node).zone));
-    let has_had_members = |it: &Verdict| matches!(it.kind, Kind::Domain | Kind::Partition) && it.members.is_empty();
+    let has_had_members =
+        |verdict: &Verdict| matches!(verdict.kind, Kind::Domain | Kind::Partition) && verdict.members.is_empty();
     explaining.iter().any(|verdict| has_had_members(verdict) || covers(verdict, end(a), end(b)))
 }
 
@@ -172,7 +173,7 @@ fn over_ten_minutes(
     links: u32,
     sources: impl Iterator<Item = u16>,
     is_evidence: impl Fn(u16) -> bool,
-) -> Option<Losses> {
+) -> Option<UnexplainedLosses> {
     let (mut losing, mut worst) = (0, None);
     for source in sources {
         let Some(lasting) = matrix.row(source).map(|row| row.lasting) else { continue };
@@ -194,7 +195,7 @@ fn over_ten_minutes(
         loss_ratio,
         since_unix_seconds: None,
     });
-    (losing > 0).then_some(Losses { over_ten_minutes: true, losing, links, worst })
+    (losing > 0).then_some(UnexplainedLosses { over_ten_minutes: true, losing, links, worst })
 }
 
 /// Returns what is not known of a mesh. What was not measured is not called well.
@@ -215,7 +216,7 @@ fn unknown(matrix: &Matrix) -> Overall {
         losses: None,
         unknown: unknown().count() + unnamed,
         first_unknown: first.map(str::to_owned),
-        other_version: matrix.numbers().filter(|node| matrix.get(*node).presence == Presence::OtherVersion).count(),
+        other_version: matrix.numbers().filter(|node| matrix.get(*node).presence == RowPresence::OtherVersion).count(),
         rows_not_kept: matrix.not_kept().rows,
         links_not_kept: matrix.not_kept().all_cells(),
         is_unmeasured: !measured.contains(&true),

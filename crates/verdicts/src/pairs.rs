@@ -6,7 +6,7 @@ use std::ops::RangeFrom;
 use super::agents::Standing;
 use super::answering::Answering;
 use super::tally::Tally;
-use crate::matrix::{Cell, Matrix, Pace, of_peer, rtt_us, run};
+use crate::matrix::{Cell, Matrix, Pace, cells_of_peer, rtt_us, run};
 use crate::slices::Slice;
 use kube_canary_model::report::Network;
 
@@ -67,7 +67,7 @@ impl Pair {
     }
 
     /// Returns what `node` measured of the other node.
-    pub const fn of(&self, node: u16) -> Tally {
+    pub const fn measured_by(&self, node: u16) -> Tally {
         if node == self.a { self.there } else { self.back }
     }
 
@@ -78,7 +78,7 @@ impl Pair {
 }
 
 /// What counts as evidence in one network of a mesh.
-pub struct Scope<'a> {
+pub struct NetworkScope<'a> {
     /// The mesh as collected.
     pub matrix: &'a Matrix,
     /// The network whose cells count.
@@ -109,12 +109,12 @@ pub struct Index {
 
 impl Index {
     /// Returns the index of a mesh. Takes 5 bytes per node.
-    pub async fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
+    pub async fn new(matrix: &Matrix, standings: &[Standing]) -> Self {
         let (mut met, mut peers) = (vec![0; matrix.node_count()], 0);
         // Cells of all networks count, so the choice of the network does not matter.
         let (index, answering) = (&Self::default(), &Answering::default());
         let network = Network::Pod;
-        let scope = Scope { matrix, network, layers: 0, answering, extra_cost: 0.0, standings, index };
+        let scope = NetworkScope { matrix, network, layers: 0, answering, extra_cost: 0.0, standings, index };
         scope
             .each_peer(|_, _, _, back| {
                 if let Some(word) = met.get_mut(peers / 32) {
@@ -135,7 +135,7 @@ impl Index {
     }
 }
 
-impl<'a> Scope<'a> {
+impl<'a> NetworkScope<'a> {
     /// Whether anything that counts was measured.
     pub const fn is_measured(&self) -> bool {
         self.layers & self.answering.layers() != 0
@@ -181,7 +181,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Does the part of [`Scope::each_peer`] that is of one node.
+    /// Does the part of [`NetworkScope::each_peer`] that is of one node.
     fn each_peer_of<'c>(
         &'c self,
         node: u16,
@@ -224,7 +224,7 @@ impl<'a> Scope<'a> {
     /// Returns the pair of two nodes, if it was measured.
     pub fn pair_of(&self, node: u16, other: u16) -> Option<Pair> {
         let is_evidence = |node: u16| self.standings[usize::from(node)].is_evidence_of_others();
-        let of = |source: u16, peer: u16| of_peer(self.cells(source), peer);
+        let of = |source: u16, peer: u16| cells_of_peer(self.cells(source), peer);
         if is_evidence(node) && is_evidence(other) {
             self.pair(node, other, of(node, other), of(other, node))
         } else {

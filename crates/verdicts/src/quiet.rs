@@ -46,12 +46,12 @@ pub struct Quiet {
     /// Number of probes of cells that have lost nothing.
     probes_of_others: u32,
     /// By age in seconds. It is as long as the largest age.
-    ages: Vec<Sums>,
+    ages: Vec<CellSums>,
 }
 
 /// Sums over cells.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct CellSums {
     cells: u32,
     /// Losses, and the probes from the first to the last of them.
     lost: f64,
@@ -62,7 +62,7 @@ struct Sums {
     not_seen: f64,
 }
 
-impl Sums {
+impl CellSums {
     fn add(&mut self, other: &Self) {
         self.cells += other.cells;
         self.lost += other.lost;
@@ -74,7 +74,7 @@ impl Sums {
 
 /// The answers of a cell since it ceased to lose.
 #[derive(Clone, Copy)]
-struct Answers {
+struct CellAnswers {
     count: f64,
     /// Time from the first one until its report was read.
     seconds: f64,
@@ -83,7 +83,7 @@ struct Answers {
     cost: f64,
 }
 
-impl Answers {
+impl CellAnswers {
     fn since_last_loss(cell: Cell, run: LastLosses, seconds: f64) -> Self {
         let (count, lost) = (f64::from(run.answered), f64::from(cell.lost()));
         Self { count, seconds, lost, before: (f64::from(cell.probes()) - count).max(lost), cost: 0.0 }
@@ -118,7 +118,7 @@ fn weight(lost: f64, before: f64, answers: f64) -> f64 {
 
 impl Quiet {
     /// Makes an empty one of a mesh whose first and last report were read at these moments.
-    pub fn of_reports(first_read: i16, last_read: i16) -> Self {
+    pub fn new(first_read: i16, last_read: i16) -> Self {
         Self { last_read, collection: last_read.saturating_sub(first_read).into(), ..Self::default() }
     }
 
@@ -128,8 +128,10 @@ impl Quiet {
         self.cells += 1;
         let Some(run) = last_losses else { return };
         let seconds = f64::from(read.saturating_sub(run.moment).max(1));
-        let since = Answers::since_last_loss(cell, run, seconds);
-        let best = Answers::with_stray(cell, run, seconds).filter(|it| it.nats() > since.nats()).unwrap_or(since);
+        let since = CellAnswers::since_last_loss(cell, run, seconds);
+        let best = CellAnswers::with_stray(cell, run, seconds)
+            .filter(|answers| answers.nats() > since.nats())
+            .unwrap_or(since);
         self.add_answers(best, read);
     }
 
@@ -140,10 +142,10 @@ impl Quiet {
             [flows.answered, flows.answered_seconds.max(1), flows.lost, flows.probes].map(f64::from);
         // The counts are those of one of them.
         let before = (probes - count / f64::from(flows.losing.max(1))).max(lost);
-        self.add_answers(Answers { count, seconds, lost, before, cost: 0.0 }, read);
+        self.add_answers(CellAnswers { count, seconds, lost, before, cost: 0.0 }, read);
     }
 
-    fn add_answers(&mut self, best: Answers, read: i16) {
+    fn add_answers(&mut self, best: CellAnswers, read: i16) {
         if best.nats() <= 0.0 {
             return;
         }
@@ -151,11 +153,11 @@ impl Quiet {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a minute")]
         let age = (best.seconds + not_seen).clamp(0.0, SECONDS_MAX.into()) as usize;
         if self.ages.len() <= age {
-            self.ages.resize(age + 1, Sums::default());
+            self.ages.resize(age + 1, CellSums::default());
         }
-        let Answers { count, seconds, lost, before, .. } = best;
+        let CellAnswers { count, seconds, lost, before, .. } = best;
         let per_second = count / seconds;
-        self.ages[age].add(&Sums { cells: 1, lost, before, per_second, not_seen: per_second * not_seen });
+        self.ages[age].add(&CellSums { cells: 1, lost, before, per_second, not_seen: per_second * not_seen });
     }
 
     /// Adds probes of cells that have lost nothing.
@@ -178,7 +180,7 @@ impl Quiet {
     /// losses may go on.
     pub fn begin(&self) -> Option<i16> {
         let mut best: Option<(f64, i16)> = None;
-        let mut quiet = Sums::default();
+        let mut quiet = CellSums::default();
         for (age, cells) in self.ages.iter().enumerate().rev() {
             let age = i16::try_from(age).unwrap_or(SECONDS_MAX);
             quiet.add(cells);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::agents::Standing;
 use super::subject::{self, is_same_finding};
-use crate::matrix::{Cell, Layer, Matrix, SessionOf, StrangerAt, of_peer, stranger_text};
+use crate::matrix::{Cell, Layer, Matrix, SessionOf, StrangerAt, cells_of_peer, stranger_text};
 
 /// At least one of this many lost requests is heard. Both windows have 30 to 60 s.
 const LOST_PER_HEARD: u32 = 3;
@@ -40,11 +40,11 @@ pub struct StrangersSeen {
 
 /// A link whose requests arrive from another address: the source, the peer, and whether it is over
 /// IPv6.
-type Link = (u16, u16, bool);
+type RewrittenLink = (u16, u16, bool);
 
 /// A source whose address is rewritten.
 #[derive(Debug)]
-struct Source {
+struct RewrittenSource {
     node: u16,
     seen: Ipv6Addr,
     listed: Option<Ipv6Addr>,
@@ -56,17 +56,18 @@ struct Source {
 /// What reports tell of rewritten addresses.
 #[derive(Debug, Default)]
 pub struct Rewritten {
-    sources: Vec<Source>,
+    sources: Vec<RewrittenSource>,
     /// All these links, in order.
-    links: Vec<Link>,
+    links: Vec<RewrittenLink>,
 }
 
 impl Rewritten {
     /// Returns what the reports of a mesh tell.
-    pub fn of(matrix: &Matrix, standings: &[Standing]) -> Self {
+    pub fn find(matrix: &Matrix, standings: &[Standing]) -> Self {
         let is_evidence = |node: u16| standings[usize::from(node)].is_evidence_of_others();
-        let mut found: Vec<(Link, Ipv6Addr)> = Vec::new();
-        let mut sessions: Vec<&SessionOf> = matrix.sessions().iter().filter(|it| is_evidence(it.node)).collect();
+        let mut found: Vec<(RewrittenLink, Ipv6Addr)> = Vec::new();
+        let mut sessions: Vec<&SessionOf> =
+            matrix.sessions().iter().filter(|session| is_evidence(session.node)).collect();
         sessions.sort_unstable_by_key(|session| session.ssid);
         for heard in matrix.strangers().iter().filter(|heard| is_evidence(heard.node)) {
             let from = sessions.partition_point(|session| session.ssid < heard.ssid);
@@ -92,10 +93,12 @@ impl Rewritten {
                     continue;
                 }
                 rewritten.links.extend(links.iter().map(|(link, _)| *link));
-                let of_node = matrix.sessions().iter().filter(|it| it.node == *node);
-                let listed = of_node.filter_map(|it| it.address).find(|it| it.to_ipv4_mapped().is_none() == over_ipv6);
+                let of_node = matrix.sessions().iter().filter(|session| session.node == *node);
+                let listed = of_node
+                    .filter_map(|session| session.address)
+                    .find(|address| address.to_ipv4_mapped().is_none() == over_ipv6);
                 let links = [links.len(), all].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-                rewritten.sources.push(Source { node: *node, seen: *seen, listed, over_ipv6, links });
+                rewritten.sources.push(RewrittenSource { node: *node, seen: *seen, listed, over_ipv6, links });
             }
         }
         rewritten.links.sort_unstable();
@@ -104,7 +107,7 @@ impl Rewritten {
 
     /// Whether the losses of a link by UDP are none.
     #[inline]
-    pub fn has(&self, link: Link) -> bool {
+    pub fn has(&self, link: RewrittenLink) -> bool {
         !self.links.is_empty() && self.links.binary_search(&link).is_ok()
     }
 
@@ -113,7 +116,7 @@ impl Rewritten {
         for source in &self.sources {
             let is_of_family = |over_ipv6: bool| udp_links(matrix, source.node, over_ipv6) > 0;
             let of_family = if source.over_ipv6 { Family::V6 } else { Family::V4 };
-            let subject = subject::of_one(matrix.name(source.node));
+            let subject = subject::from_name(matrix.name(source.node));
             let mut verdict = Verdict::new(Kind::Node, subject, Network::Pod);
             verdict.direction = Direction::Out;
             verdict.protocol = Some(Method::Udp);
@@ -148,7 +151,7 @@ impl Rewritten {
 /// no cells of itself.
 fn fits(matrix: &Matrix, source: u16, heard: &StrangerAt) -> bool {
     let is_it = |cell: &&Cell| (cell.layer(), cell.is_over_ipv6()) == (Layer::Udp, heard.is_over_ipv6());
-    let lost = of_peer(matrix.cells(source), heard.node).iter().find(is_it).map_or(0, |cell| cell.lost());
+    let lost = cells_of_peer(matrix.cells(source), heard.node).iter().find(is_it).map_or(0, |cell| cell.lost());
     let interval = matrix.row(source).and_then(|row| row.facts.interval_seconds.get()).unwrap_or(1.0);
     let most = TIMES * WINDOW_SECONDS / interval.max(INTERVAL_MIN.as_secs_f32());
     lost > 0 && u32::from(heard.requests) * LOST_PER_HEARD >= lost && f32::from(heard.requests) <= most

@@ -13,11 +13,11 @@ use crate::slices::yield_now;
 
 use super::causes::{CAUSES_MAX, Cause, Finding, Findings, is_across};
 use super::domain_causes;
-use super::pairs::{Pair, Scope, zone_place};
+use super::pairs::{NetworkScope, Pair, zone_place};
 use super::score::{NodeSum, Sum, apart, gain};
-use super::shared::{CALM, Hypothesis, OWN_RATE, Rest, Shared, calm};
+use super::shared::{CALM, Hypothesis, OWN_RATE, SharedLoss, UntouchedSums, calm};
 use super::tally::Tally;
-use crate::matrix::{Presence, ZONE_UNKNOWN};
+use crate::matrix::{RowPresence, ZONE_UNKNOWN};
 
 /// Nats that a cause must explain beyond the logarithm of the number of candidates. For each kind
 /// of cause, chance alone is then named in at most one of e^9 = 8,100 meshes.
@@ -58,7 +58,7 @@ pub struct Costs {
 
 impl Costs {
     /// Returns the costs for this mesh.
-    pub fn of_mesh(scope: &Scope<'_>, first: &Weighed) -> Self {
+    pub fn new(scope: &NetworkScope<'_>, first: &Weighed) -> Self {
         let logarithm = |candidates: usize| (candidates.max(1) as f64).ln() + scope.extra_cost;
         let nodes = first.nodes.iter().filter(|node| node.sum.pairs > 0).count();
         let zones = first.zones.iter().filter(|sum| sum.pairs > 0).count();
@@ -83,7 +83,7 @@ impl Costs {
     }
 
     /// Returns the cost of a cause, in nats.
-    pub const fn of(&self, cause: Cause) -> f64 {
+    pub const fn cost(&self, cause: Cause) -> f64 {
         match cause {
             Cause::Node(_) => self.node,
             Cause::Zones(..) => self.zones,
@@ -99,7 +99,7 @@ impl Costs {
 /// What the search reads.
 pub struct Search<'s, 'm> {
     /// The cells that count.
-    pub scope: &'s Scope<'m>,
+    pub scope: &'s NetworkScope<'m>,
     /// The costs of candidates.
     pub costs: &'s Costs,
     /// The group of each node; empty if the mesh does not fall into groups.
@@ -114,7 +114,7 @@ pub struct Weighed {
     pub nodes: Vec<NodeSum>,
     zones: Vec<Sum>,
     /// Sums by failure domain; empty if there are none.
-    pub domains: Vec<domain_causes::Sums>,
+    pub domains: Vec<domain_causes::DomainSums>,
     partition: Sum,
     /// The best links, in descending order.
     links: Vec<(f64, Pair)>,
@@ -123,14 +123,18 @@ pub struct Weighed {
 }
 
 /// Returns the sums without any cause.
-pub async fn first(scope: &Scope<'_>) -> Weighed {
-    let shared = Shared { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0, path_rate: None };
+pub async fn first(scope: &NetworkScope<'_>) -> Weighed {
+    let shared = SharedLoss { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0, path_rate: None };
     let search = Search { scope, costs: &Costs::none(), groups: &Rc::default(), pairs: 0 };
     weigh(&search, &Findings::default(), shared).await
 }
 
 /// Returns the causes, and what all links share. Causes for which `is_banned` is true are skipped.
-pub async fn explain(search: &Search<'_, '_>, shared: Shared, is_banned: &dyn Fn(Cause) -> bool) -> (Findings, Shared) {
+pub async fn explain(
+    search: &Search<'_, '_>,
+    shared: SharedLoss,
+    is_banned: &dyn Fn(Cause) -> bool,
+) -> (Findings, SharedLoss) {
     let mut shared = shared;
     let domains = Arc::clone(search.scope.matrix.domains());
     let mut findings = Findings { groups: Rc::clone(search.groups), domains, ..Findings::default() };
@@ -179,18 +183,18 @@ pub fn without_the_worst(first: &Weighed) -> Tally {
     measured.fold(all, |least, rest| if calm(rest) < calm(least) { rest } else { least })
 }
 
-async fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: Shared) -> Weighed {
+async fn weigh(search: &Search<'_, '_>, findings: &Findings, shared: SharedLoss) -> Weighed {
     let scope = search.scope;
     let nodes = vec![NodeSum::default(); scope.matrix.node_count()];
     let zones = vec![Sum::default(); scope.zone_places()];
     let partition = Sum::default();
-    let domains = vec![domain_causes::Sums::default(); scope.matrix.domain_count()];
+    let domains = vec![domain_causes::DomainSums::default(); scope.matrix.domain_count()];
     let links = Vec::new();
     let mut weighed = Weighed { nodes, zones, domains, partition, links, are_more_links: false };
     scope
         .each_pair(|pair| {
             if !findings.explain(scope, pair) {
-                let piece = Piece::of(search, shared, pair);
+                let piece = PairShare::new(search, shared, pair);
                 weighed.change(search, pair, &piece, Sum::add, NodeSum::add);
                 weighed.keep_link(piece.nats, pair);
             }
@@ -212,18 +216,18 @@ impl Weighed {
         &mut self,
         search: &Search<'_, '_>,
         pair: &Pair,
-        piece: &Piece,
+        piece: &PairShare,
         of_all: impl Fn(&mut Sum, &Sum),
         of_node: impl Fn(&mut NodeSum, &NodeSum),
     ) {
-        let sum = Sum::of(piece);
+        let sum = Sum::from_piece(piece);
         of_all(&mut self.zones[search.scope.zone_place(pair)], &sum);
-        domain_causes::of_pair(&mut self.domains, search.scope, pair, |of_domain| of_all(of_domain, &sum));
+        domain_causes::change_pair_sums(&mut self.domains, search.scope, pair, |of_domain| of_all(of_domain, &sum));
         if is_across(search.groups, pair.a, pair.b) {
             of_all(&mut self.partition, &sum);
         }
         for node in [pair.a, pair.b] {
-            of_node(&mut self.nodes[usize::from(node)], &NodeSum::of(sum, pair, piece.reporter, node));
+            of_node(&mut self.nodes[usize::from(node)], &NodeSum::new(sum, pair, piece.reporter, node));
         }
     }
 
@@ -244,10 +248,10 @@ impl Weighed {
 
     /// Subtracts the pairs that a new cause touches and no earlier cause touches. Returns false if
     /// that needs a walk over all pairs; the caller must then compute all sums again.
-    fn take_out(&mut self, search: &Search<'_, '_>, before: &Findings, new: Cause, shared: Shared) -> bool {
+    fn take_out(&mut self, search: &Search<'_, '_>, before: &Findings, new: Cause, shared: SharedLoss) -> bool {
         let take = |pair: &Pair| {
             if !before.explain(search.scope, pair) {
-                self.change(search, pair, &Piece::of(search, shared, pair), Sum::take, NodeSum::take);
+                self.change(search, pair, &PairShare::new(search, shared, pair), Sum::take, NodeSum::take);
             }
         };
         match new {
@@ -261,7 +265,7 @@ impl Weighed {
 }
 
 /// Contribution of a pair to its sums.
-struct Piece {
+struct PairShare {
     both: Tally,
     /// Nats that its own loss rate explains beyond what all links share.
     nats: f64,
@@ -273,8 +277,8 @@ struct Piece {
     reporter: Option<u16>,
 }
 
-impl Piece {
-    fn of(search: &Search<'_, '_>, shared: Shared, pair: &Pair) -> Self {
+impl PairShare {
+    fn new(search: &Search<'_, '_>, shared: SharedLoss, pair: &Pair) -> Self {
         let (both, explained) = (pair.both(), shared.explains(pair));
         let nats = gain(both.lost, both.probes, shared.rate) - explained;
         let reporter = if nats > OWN_RATE { one_sided(pair, search.costs.link) } else { None };
@@ -298,8 +302,8 @@ pub fn is_excluded(more: Tally, less: Tally, cost: f64) -> bool {
 }
 
 impl NodeSum {
-    fn of(sum: Sum, pair: &Pair, reporter: Option<u16>, node: u16) -> Self {
-        let own = pair.of(node);
+    fn new(sum: Sum, pair: &Pair, reporter: Option<u16>, node: u16) -> Self {
+        let own = pair.measured_by(node);
         Self {
             sum,
             own,
@@ -359,7 +363,7 @@ impl NodeSum {
 
 impl Sum {
     /// Returns the contribution of one pair.
-    fn of(piece: &Piece) -> Self {
+    fn from_piece(piece: &PairShare) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "some thousands of nats")]
         let (apart, as_links, explained) =
             ((piece.nats - OWN_RATE) as f32, piece.as_link as f32, piece.explained as f32);
@@ -401,7 +405,7 @@ impl Sum {
     /// Returns the worth in nats of a wide cause with these sums, and whether each of its
     /// pairs loses at its own rate. A bad port of four, for example, drops all of some flows
     /// and nothing of others.
-    pub fn worth(&self, shared: Shared) -> (f64, bool) {
+    pub fn worth(&self, shared: SharedLoss) -> (f64, bool) {
         let alike = gain(self.lost, self.probes, shared.rate) - f64::from(self.explained);
         let most = self.hit >= OWN_RATE_PAIRS_MIN && self.hit * 4 >= self.pairs * 3;
         if most && self.apart() > alike { (self.apart(), true) } else { (alike, false) }
@@ -418,20 +422,20 @@ impl Sum {
 fn next(
     search: &Search<'_, '_>,
     weighed: &Weighed,
-    shared: Shared,
+    shared: SharedLoss,
     is_banned: &dyn Fn(Cause) -> bool,
 ) -> Option<Finding> {
     let (scope, costs) = (search.scope, search.costs);
     let nodes = weighed.nodes.iter().zip(scope.matrix.numbers()).filter_map(|(weighed, node)| {
         let sum = &weighed.sum;
-        let silent = scope.matrix.get(node).presence == Presence::Missing && sum.lost == sum.probes;
+        let silent = scope.matrix.get(node).presence == RowPresence::Missing && sum.lost == sum.probes;
         // A node that only one of several agents reports may be an invention of that agent.
         let pairs_min = if silent && scope.matrix.node_count() <= 2 { 1 } else { 2 };
         let by_reports = weighed.by_reports(costs.link);
         let finding = node_or_wide(search, shared, Cause::Node(node), sum, silent, by_reports);
         finding.filter(|_| sum.pairs >= pairs_min)
     });
-    let (cost, is_wide) = (|cause| costs.of(cause), |cause, sum: &Sum| wide(search, shared, cause, sum));
+    let (cost, is_wide) = (|cause| costs.cost(cause), |cause, sum: &Sum| wide(search, shared, cause, sum));
     let of_domains = domain_causes::candidates(&weighed.domains, shared, search.pairs, cost, is_wide);
     let of_zones = zone_candidates(search, weighed, shared).chain(of_domains);
     let of_zones = of_zones.filter(|finding| !is_banned(finding.cause));
@@ -447,21 +451,21 @@ fn next(
 }
 
 /// Returns a zone, domain or partition as a cause, if it is worth its cost.
-fn wide(search: &Search<'_, '_>, shared: Shared, cause: Cause, sum: &Sum) -> Option<Finding> {
+fn wide(search: &Search<'_, '_>, shared: SharedLoss, cause: Cause, sum: &Sum) -> Option<Finding> {
     node_or_wide(search, shared, cause, sum, false, None)
 }
 
 /// Returns a node or a wider cause, if it is worth its cost.
 fn node_or_wide(
     search: &Search<'_, '_>,
-    shared: Shared,
+    shared: SharedLoss,
     cause: Cause,
     sum: &Sum,
     silent: bool,
     by_reports: Option<bool>,
 ) -> Option<Finding> {
     let (worth, is_uneven) = sum.worth(shared);
-    let nats = worth - search.costs.of(cause) + if silent { SILENT_AGENT_BONUS } else { 0.0 };
+    let nats = worth - search.costs.cost(cause) + if silent { SILENT_AGENT_BONUS } else { 0.0 };
     let is_worth = nats > 0.0 && sum.rate() >= shared.rate + RATE_MIN;
     let is_wide = || sum.is_spread() && (silent || nats > sum.as_links.into());
     (is_worth && by_reports.unwrap_or_else(is_wide)).then(|| Finding {
@@ -478,7 +482,7 @@ fn node_or_wide(
 fn zone_candidates<'a>(
     search: &'a Search<'_, '_>,
     weighed: &'a Weighed,
-    shared: Shared,
+    shared: SharedLoss,
 ) -> impl Iterator<Item = Finding> + 'a {
     let count = u8::try_from(search.scope.matrix.zone_count()).unwrap_or(u8::MAX);
     let counts =
@@ -503,26 +507,26 @@ fn zone_candidates<'a>(
         let finding = counts(wide(search, shared, Cause::Zone(zone, inside), &sum), &sum);
         // If only one zone pair is involved, the cause is that pair. Zone pairs that lose at
         // different rates are separate causes.
-        finding.filter(|it| parts >= 2 && it.score > below)
+        finding.filter(|finding| parts >= 2 && finding.score > below)
     });
     pairs.chain(zones)
 }
 
 /// Removes each cause that is not worth its cost beside all others, the weakest first. Returns the
 /// sums of pairs that no cause touches.
-async fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) -> Rest {
+async fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: SharedLoss) -> UntouchedSums {
     let scope = search.scope;
     loop {
         let mut sums = vec![Sum::default(); findings.found.len()];
-        let mut rest = Rest::default();
+        let mut rest = UntouchedSums::default();
         scope
             .each_pair(|pair| {
-                let mut touching = findings.of_pair(scope, pair).map(|(index, _)| index);
+                let mut touching = findings.touching_pair(scope, pair).map(|(index, _)| index);
                 match (touching.next(), touching.next()) {
                     (None, _) => {
                         shared.add(&mut rest, pair);
                     }
-                    (Some(only), None) => sums[only].add(&Sum::of(&Piece::of(search, shared, pair))),
+                    (Some(only), None) => sums[only].add(&Sum::from_piece(&PairShare::new(search, shared, pair))),
                     // Touched by more than one cause: no evidence for any of them.
                     _ => {}
                 }
@@ -530,10 +534,10 @@ async fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared)
             .await;
         for (finding, sum) in findings.found.iter_mut().zip(&sums) {
             let (worth, is_uneven) = sum.worth(shared);
-            finding.score = worth - search.costs.of(finding.cause);
+            finding.score = worth - search.costs.cost(finding.cause);
             (finding.rate, finding.is_uneven) = (sum.rate(), is_uneven);
             if let Cause::Node(node) = finding.cause
-                && scope.matrix.get(node).presence == Presence::Missing
+                && scope.matrix.get(node).presence == RowPresence::Missing
             {
                 finding.score += SILENT_AGENT_BONUS;
             }
@@ -551,13 +555,13 @@ async fn prune(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared)
 
 /// Adds single links that lose far more than their node or zones explain. If there are many, the
 /// cause itself is uneven, and none is added.
-async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: Shared) {
+async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: SharedLoss) {
     let (scope, costs) = (search.scope, search.costs);
     let mut exceptions: Vec<(usize, Finding)> = Vec::new();
     let mut pairs = vec![(0_u32, 0_u32); findings.found.len()];
     scope
         .each_pair(|pair| {
-            let mut touching = findings.of_pair(scope, pair);
+            let mut touching = findings.touching_pair(scope, pair);
             let (Some((index, of)), None) = (touching.next(), touching.next()) else { return };
             let by_reporter = one_sided(pair, costs.link).is_some_and(|reporter| of.cause == Cause::Node(reporter));
             if matches!(of.cause, Cause::Link(..)) || by_reporter || of.is_by_reports {
@@ -585,7 +589,7 @@ mod tests {
 
     #[test]
     fn links_that_lose_nothing_count_against_a_cause_whose_links_differ() {
-        let shared = Shared { of: Hypothesis::Paths, rate: 0.001, path_share: 0.4, path_rate: None };
+        let shared = SharedLoss { of: Hypothesis::Paths, rate: 0.001, path_share: 0.4, path_rate: None };
         let sum = |hit| Sum { pairs: 20, hit, apart: 30.0, explained: 1.0, ..Sum::default() };
         let worth = |hit| sum(hit).worth(shared);
         assert_eq!([worth(20), worth(16), worth(14)], [(30.0, true), (22.0, true), (-1.0, false)]);

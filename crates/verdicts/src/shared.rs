@@ -40,7 +40,7 @@ pub enum Hypothesis {
 
 /// The loss of a link that no cause touches.
 #[derive(Clone, Copy, Debug)]
-pub struct Shared {
+pub struct SharedLoss {
     /// The hypothesis about what links share.
     pub of: Hypothesis,
     /// The shared loss rate.
@@ -53,7 +53,7 @@ pub struct Shared {
 
 /// Sums of what no cause touches.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rest {
+pub struct UntouchedSums {
     /// Probes of cells at the shared rate.
     pub even: Tally,
     /// Probes of cells on a bad path.
@@ -68,7 +68,7 @@ pub struct Rest {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates([Tally; RATE_CLASSES]);
 
-impl Shared {
+impl SharedLoss {
     /// Returns the first guess of what is shared, from these losses.
     pub fn new(of: Hypothesis, least: Tally) -> Self {
         let rate = if of == Hypothesis::Alike { plain(least) } else { calm(least).min(CALM.1) };
@@ -81,7 +81,7 @@ impl Shared {
     }
 
     /// Returns what is shared, estimated from what no cause touches.
-    pub fn learnt(self, rest: &Rest) -> Self {
+    pub fn learnt(self, rest: &UntouchedSums) -> Self {
         let rate = match self.of {
             Hypothesis::Calm => calm(rest.even).min(CALM.1),
             Hypothesis::Alike => plain(rest.even),
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     /// Adds a pair that no cause touches. Returns whether it is on a bad path.
-    pub fn add(&self, rest: &mut Rest, pair: &Pair) -> bool {
+    pub fn add(&self, rest: &mut UntouchedSums, pair: &Pair) -> bool {
         let before = rest.cells[1];
         let cells = [pair.there, pair.back].map(|tally| (tally, self.by_path(tally)));
         let are_both = pair.is_measured_twice() && self.by_path(pair.both()) > cells[0].1 + cells[1].1;
@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-impl Rest {
+impl UntouchedSums {
     /// Returns the probes of cells on a bad path.
     pub fn on_path(&self) -> Tally {
         self.on_path.sum()

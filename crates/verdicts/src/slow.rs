@@ -6,7 +6,7 @@
 //! each link is compared with its own quickest minute of the last hour.
 
 use super::causes::{CAUSES_MAX, Cause};
-use super::pairs::{Pair, Scope, zone_place};
+use super::pairs::{NetworkScope, Pair, zone_place};
 use crate::matrix::{SLOW_EXTRA_US, SLOW_TIMES, is_slow};
 
 /// Two zones are slow from this multiple of the detour's time on.
@@ -44,7 +44,7 @@ pub struct Slow {
 }
 
 /// The round-trip times of one zone pair.
-struct Class {
+struct ZonePairTimes {
     counts: [u16; CELLS],
     pairs: u32,
     /// Number of pairs whose own usual time is known, and number of those that are slow by it.
@@ -54,7 +54,7 @@ struct Class {
     usual_us: Option<f32>,
 }
 
-impl Class {
+impl ZonePairTimes {
     const fn new() -> Self {
         Self { counts: [0; CELLS], pairs: 0, known: 0, slow: 0, usual_us: None }
     }
@@ -104,8 +104,8 @@ fn cell(rtt_us: f32) -> usize {
 }
 
 /// Finds what is slow, the worst first. Takes 300 bytes per zone pair and 12 per node.
-pub async fn search(scope: &Scope<'_>) -> Vec<Slow> {
-    let mut classes: Vec<Class> = (0..scope.zone_places()).map(|_| Class::new()).collect();
+pub async fn search(scope: &NetworkScope<'_>) -> Vec<Slow> {
+    let mut classes: Vec<ZonePairTimes> = (0..scope.zone_places()).map(|_| ZonePairTimes::new()).collect();
     scope
         .each_pair(|pair| {
             if let Some(rtt) = pair.rtt_us() {
@@ -130,9 +130,9 @@ pub async fn search(scope: &Scope<'_>) -> Vec<Slow> {
 }
 
 /// Returns the mesh if all links are slow alike, within zones and between zones.
-async fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
+async fn mesh(scope: &NetworkScope<'_>, classes: &[ZonePairTimes]) -> Option<Slow> {
     let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
-    let [mut within, mut between] = [Class::new(), Class::new()];
+    let [mut within, mut between] = [ZonePairTimes::new(), ZonePairTimes::new()];
     for (a, b) in (0..count).flat_map(|high| (0..=high).map(move |low| (low, high))) {
         if a == b { &mut within } else { &mut between }.add_all(&classes[zone_place(a, b)]);
     }
@@ -158,7 +158,7 @@ async fn mesh(scope: &Scope<'_>, classes: &[Class]) -> Option<Slow> {
 
 /// Returns zone pairs that are slower than the detour through a third zone, and zones that are
 /// slower inside than to another zone and back.
-fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
+fn zones(scope: &NetworkScope<'_>, classes: &[ZonePairTimes]) -> Vec<Slow> {
     let count = u8::try_from(scope.matrix.zone_count()).unwrap_or(u8::MAX);
     // Number 0 is the unknown zone.
     let usual = |a: u8, b: u8| classes[zone_place(a, b)].usual_us;
@@ -177,7 +177,7 @@ fn zones(scope: &Scope<'_>, classes: &[Class]) -> Vec<Slow> {
 
 /// Returns nodes that are slow to most others, each compared with the median of its zone pair. Also
 /// returns whether there may be other slow pairs.
-async fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
+async fn nodes(scope: &NetworkScope<'_>, classes: &[ZonePairTimes]) -> (Vec<Slow>, bool) {
     let mut found: Vec<Slow> = Vec::new();
     let mut are_others = true;
     while found.len() < CAUSES_MAX {
@@ -215,7 +215,7 @@ async fn nodes(scope: &Scope<'_>, classes: &[Class]) -> (Vec<Slow>, bool) {
 }
 
 /// Returns the geometric mean of the times that a node's pairs are compared with.
-fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
+fn usual_of(scope: &NetworkScope<'_>, classes: &[ZonePairTimes], node: u16) -> f32 {
     let (mut sum, mut pairs) = (0.0_f32, 0_u32);
     scope.each_pair_of(node, |pair| {
         if let Some((_, usual)) = compared(scope, classes, pair) {
@@ -226,7 +226,7 @@ fn usual_of(scope: &Scope<'_>, classes: &[Class], node: u16) -> f32 {
 }
 
 /// Drops zones in which every pair has a slow node: they are not slow for a reason of their own.
-async fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
+async fn drop_explained(scope: &NetworkScope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]) {
     if zones.is_empty() || nodes.is_empty() {
         return;
     }
@@ -251,7 +251,7 @@ async fn drop_explained(scope: &Scope<'_>, zones: &mut Vec<Slow>, nodes: &[Slow]
 }
 
 /// Names the link if only one node of each zone was measured.
-async fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
+async fn name_single_links(scope: &NetworkScope<'_>, zones: &mut [Slow]) {
     if zones.iter().all(|slow| slow.of > 1) {
         return;
     }
@@ -269,7 +269,7 @@ async fn name_single_links(scope: &Scope<'_>, zones: &mut [Slow]) {
 }
 
 /// Returns slow pairs that no slow node explains, if they are exceptions in their class.
-async fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow> {
+async fn links(scope: &NetworkScope<'_>, classes: &[ZonePairTimes], nodes: &[Slow]) -> Vec<Slow> {
     let mut slow_ones: Vec<(usize, Slow)> = Vec::new();
     let mut slow_of_class = vec![0_u32; classes.len()];
     scope
@@ -291,7 +291,7 @@ async fn links(scope: &Scope<'_>, classes: &[Class], nodes: &[Slow]) -> Vec<Slow
 }
 
 /// Returns a pair's round-trip time and the usual one between its zones.
-fn compared(scope: &Scope<'_>, classes: &[Class], pair: &Pair) -> Option<(f32, f32)> {
+fn compared(scope: &NetworkScope<'_>, classes: &[ZonePairTimes], pair: &Pair) -> Option<(f32, f32)> {
     Some((pair.rtt_us()?, classes[scope.zone_place(pair)].usual_us?))
 }
 

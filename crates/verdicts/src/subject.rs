@@ -19,18 +19,18 @@ const SUBJECT_BYTES_MAX: usize = 128;
 const HASH_DIGITS: usize = 32;
 
 /// Returns the subject of a node or zone.
-pub fn of_one(name: &str) -> String {
+pub fn from_name(name: &str) -> String {
     cut(name, SUBJECT_BYTES_MAX)
 }
 
 /// Returns the subject of a link or of two zones.
-pub fn of_two(a: &str, b: &str) -> String {
+pub fn from_ends(a: &str, b: &str) -> String {
     let room = (SUBJECT_BYTES_MAX - "->".len()) / 2;
     format!("{}->{}", cut(a, room), cut(b, room))
 }
 
 /// Returns the subject of groups, each given by its smallest name.
-pub fn of_groups(firsts: &[&str]) -> String {
+pub fn from_groups(firsts: &[&str]) -> String {
     cut(&firsts.join("|"), SUBJECT_BYTES_MAX)
 }
 
@@ -80,8 +80,8 @@ pub fn id(verdict: &Verdict) -> String {
 /// out.
 pub fn covers(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, &str)) -> bool {
     let Verdict { subject, members, .. } = verdict;
-    let is_two = |a: &str, b: &str| *subject == of_two(a, b) || *subject == of_two(b, a);
-    let is_one = |a: &str, b: &str| *subject == of_one(a) || *subject == of_one(b);
+    let is_two = |a: &str, b: &str| *subject == from_ends(a, b) || *subject == from_ends(b, a);
+    let is_one = |a: &str, b: &str| *subject == from_name(a) || *subject == from_name(b);
     let group = |node: &str| members.iter().position(|group| group.iter().any(|member| member == node));
     match verdict.kind {
         Kind::Mtu => is_two(a, b) || is_one(a, b),
@@ -99,9 +99,12 @@ pub fn covers(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, 
 /// Whether most links of one loss may be those of another. A single link is only one of a node's or
 /// a zone's, and two nodes have one in common.
 pub fn may_share_links(one: &Verdict, other: &Verdict) -> bool {
-    let is_narrow = |it: &Verdict| matches!(it.kind, Kind::Link | Kind::Flow);
-    let ends = |it: &Verdict| {
-        it.ends().filter(|_| is_narrow(it)).map(|(a, b)| if a < b { [a, b] } else { [b, a] }.map(str::to_owned))
+    let is_narrow = |verdict: &Verdict| matches!(verdict.kind, Kind::Link | Kind::Flow);
+    let ends = |verdict: &Verdict| {
+        verdict
+            .ends()
+            .filter(|_| is_narrow(verdict))
+            .map(|(a, b)| if a < b { [a, b] } else { [b, a] }.map(str::to_owned))
     };
     one.is_loss()
         && other.is_loss()
@@ -203,7 +206,7 @@ mod tests {
         assert_eq!(id(&node("n1")), "09938417f9865e5e683dd24aa9f3cf4b");
         let name = "n".repeat(129);
         // (printf '%0129d' 0 | tr 0 n; printf '\0') | sha256sum
-        assert!(of_one(&name).ends_with("~547a598bd3b6d4d41c11bb1874d52811"), "{}", of_one(&name));
+        assert!(from_name(&name).ends_with("~547a598bd3b6d4d41c11bb1874d52811"), "{}", from_name(&name));
     }
 
     /// FNV-1a of 64 bits gives both subjects one id. A minute of one CPU finds such a pair.
@@ -215,9 +218,9 @@ mod tests {
     #[test]
     fn long_names_are_cut_and_stay_different() {
         let names = ["a", "b"].map(|end| format!("{}{end}", "n".repeat(253)));
-        let [first, second] = names.each_ref().map(|name| of_one(name));
+        let [first, second] = names.each_ref().map(|name| from_name(name));
         assert!(first.len() == SUBJECT_BYTES_MAX && second.len() == SUBJECT_BYTES_MAX && first != second);
-        assert!(of_two(&names[0], &names[1]).len() <= SUBJECT_BYTES_MAX);
-        assert_eq!(of_two("a", "b"), "a->b");
+        assert!(from_ends(&names[0], &names[1]).len() <= SUBJECT_BYTES_MAX);
+        assert_eq!(from_ends("a", "b"), "a->b");
     }
 }

@@ -81,7 +81,7 @@ impl Mesh {
 /// The headline of a mesh if no cause is found.
 fn headline_without_cause(matrix: &Matrix) -> Headline {
     let standings = agents::standings(matrix);
-    let answering = Answering::of(matrix, &standings);
+    let answering = Answering::new(matrix, &standings);
     let overall = at_once(overall::overall((&[], &[]), matrix, &standings, &answering));
     headline(&[], &[], &overall)
 }
@@ -190,7 +190,10 @@ fn a_link_has_one_id_whichever_direction_the_evidence_of_a_collection_shows() {
         mesh.verdicts().remove(0)
     };
     let (of_b, of_c) = (lost_by("b"), lost_by("c"));
-    assert_eq!([&of_b, &of_c].map(|it| (it.kind, it.subject.as_str())), [(Kind::Link, "b->c"), (Kind::Link, "c->b")]);
+    assert_eq!(
+        [&of_b, &of_c].map(|verdict| (verdict.kind, verdict.subject.as_str())),
+        [(Kind::Link, "b->c"), (Kind::Link, "c->b")]
+    );
     assert_eq!(of_b.id, of_c.id);
     let other = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("b", "d") { 12 } else { 0 });
     assert_ne!(other.verdicts()[0].id, of_b.id);

@@ -22,7 +22,7 @@ const PROTOCOLS_MAX: usize = 6;
 
 /// Probes of one node that could not be sent for one reason, as `/api/v1/verdicts` shows them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unsent {
+pub struct UnsentEntry {
     /// The node that could not send them.
     pub node: String,
     /// The network of the addresses that they were to be sent to.
@@ -46,13 +46,13 @@ pub struct Unsent {
 pub struct UnsentProbes {
     /// At most [`UNSENT_MAX`].
     #[serde(default, deserialize_with = "at_most::<_, UNSENT_MAX, _>")]
-    pub unsent: Vec<Unsent>,
+    pub unsent: Vec<UnsentEntry>,
     /// Number of further entries.
     #[serde(default)]
     pub unsent_not_listed: usize,
 }
 
-impl Unsent {
+impl UnsentEntry {
     /// Whether its names are no longer than those of nodes.
     pub fn is_bounded(&self) -> bool {
         self.node.len().max(self.peer.as_ref().map_or(0, String::len)) <= NAME_BYTES_MAX
@@ -99,7 +99,7 @@ fn names(protocols: &[Protocol]) -> String {
 }
 
 /// An entry before it has names: the part of a node's links with one network and one reason.
-struct Group {
+struct UnsentGroup {
     source: u16,
     network: Network,
     reason: SendError,
@@ -116,9 +116,9 @@ pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
     let counts = |entry: &&UnsentLink| {
         standing(entry.source).is_evidence_of_others() && standing(entry.peer).is_evidence_of_others()
     };
-    let (mut kept, mut not_listed): (Vec<Group>, usize) = (Vec::new(), 0);
+    let (mut kept, mut not_listed): (Vec<UnsentGroup>, usize) = (Vec::new(), 0);
     for links in matrix.unsent().chunk_by(|a, b| a.source == b.source) {
-        let mut groups: Vec<Group> = Vec::new();
+        let mut groups: Vec<UnsentGroup> = Vec::new();
         for entry in links.iter().filter(counts) {
             for network in [Network::Pod, Network::Node] {
                 let layers = entry.layers & Layer::all_of(network);
@@ -128,7 +128,8 @@ pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
             }
         }
         for group in groups {
-            let key = |entry: &Group| (Reverse(entry.peers.len()), matrix.name(entry.source).to_owned(), entry.reason);
+            let key =
+                |entry: &UnsentGroup| (Reverse(entry.peers.len()), matrix.name(entry.source).to_owned(), entry.reason);
             let place = kept.partition_point(|entry| key(entry) <= key(&group));
             kept.insert(place, group);
         }
@@ -139,11 +140,11 @@ pub fn search(matrix: &Matrix, standings: &[Standing]) -> UnsentProbes {
     UnsentProbes { unsent, unsent_not_listed: not_listed }
 }
 
-fn add(groups: &mut Vec<Group>, link: UnsentLink, network: Network, layers: u8) {
+fn add(groups: &mut Vec<UnsentGroup>, link: UnsentLink, network: Network, layers: u8) {
     let (source, reason, family) = (link.source, link.reason, usize::from(link.over_ipv6));
     let found = groups.iter().position(|entry| (entry.network, entry.reason) == (network, reason));
     let place = found.unwrap_or_else(|| {
-        groups.push(Group { source, network, reason, layers: [0; 2], peers: Vec::new() });
+        groups.push(UnsentGroup { source, network, reason, layers: [0; 2], peers: Vec::new() });
         groups.len() - 1
     });
     let group = &mut groups[place];
@@ -154,7 +155,7 @@ fn add(groups: &mut Vec<Group>, link: UnsentLink, network: Network, layers: u8) 
     }
 }
 
-fn named(matrix: &Matrix, standings: &[Standing], group: &Group) -> Unsent {
+fn named(matrix: &Matrix, standings: &[Standing], group: &UnsentGroup) -> UnsentEntry {
     let has = |layer: Layer, over_ipv6: bool| group.layers[usize::from(over_ipv6)] & layer.bit() != 0;
     let is_probed = |peer: u16| standings[usize::from(peer)].is_evidence_of_others();
     let cells = matrix.cells(group.source).iter().filter(|cell| is_probed(cell.peer()));
@@ -175,7 +176,7 @@ fn named(matrix: &Matrix, standings: &[Standing], group: &Group) -> Unsent {
         let name = matrix.name(node);
         name[..name.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
     };
-    Unsent {
+    UnsentEntry {
         node: name(group.source),
         network: group.network,
         protocols: of_group.map(|(protocol, ..)| protocol).collect(),

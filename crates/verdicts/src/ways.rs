@@ -10,8 +10,8 @@
 use super::answering::REPORTS_APART_SECONDS;
 use super::causes::{Cause, Findings};
 use super::direction::{Directions, Requests};
-use super::pairs::{Pair, Scope};
-use crate::matrix::{Layer, Ways, of_peer};
+use super::pairs::{NetworkScope, Pair};
+use crate::matrix::{Layer, LinkWays, cells_of_peer};
 use kube_canary_model::verdict::Direction;
 
 /// This many losses in one direction are not said to be by chance.
@@ -74,7 +74,7 @@ impl Lost {
 
 /// What the report of a peer says of the requests of a source.
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct HeardRequests {
     /// Time covered, in seconds.
     seconds: f64,
     /// Number of requests that its reflector has heard in that time.
@@ -85,30 +85,33 @@ struct Heard {
 
 /// Returns what the peer has heard of a source. `None` if its report does not say so, or is no
 /// evidence.
-fn heard(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Heard> {
-    if pair.of(ways.peer).probes == 0 || !is_probed_back(scope, ways) {
+fn heard(scope: &NetworkScope<'_>, ways: &LinkWays, pair: &Pair) -> Option<HeardRequests> {
+    if pair.measured_by(ways.peer).probes == 0 || !is_probed_back(scope, ways) {
         return None;
     }
-    let is_way_back = |it: &&Ways| (it.source, it.peer, it.over_ipv6) == (ways.peer, ways.source, ways.over_ipv6);
-    let Some(it) = scope.matrix.ways().iter().find(is_way_back) else {
+    let is_way_back = |opposite: &&LinkWays| {
+        (opposite.source, opposite.peer, opposite.over_ipv6) == (ways.peer, ways.source, ways.over_ipv6)
+    };
+    let Some(opposite) = scope.matrix.ways().iter().find(is_way_back) else {
         // It has lost nothing, and heard about as much as it has sent.
-        let all = Heard { seconds: f64::INFINITY, requests: f64::INFINITY, losing_seconds: 0.0 };
+        let all = HeardRequests { seconds: f64::INFINITY, requests: f64::INFINITY, losing_seconds: 0.0 };
         return scope.matrix.says_what_it_hears(ways.peer).then_some(all);
     };
-    let [seconds, lost, sent] = [it.seconds, it.lost, it.sent].map(f64::from);
+    let [seconds, lost, sent] = [opposite.seconds, opposite.lost, opposite.sent].map(f64::from);
     let losing_seconds = if sent > 0.0 { seconds * lost / sent } else { 0.0 };
-    Some(Heard { seconds, requests: it.heard()?.into(), losing_seconds }).filter(|it| it.seconds > 0.0)
+    Some(HeardRequests { seconds, requests: opposite.heard()?.into(), losing_seconds })
+        .filter(|heard| heard.seconds > 0.0)
 }
 
 /// Whether the peer probes the source by the same family. Only then does its report say what it has
 /// heard of that family.
-fn is_probed_back(scope: &Scope<'_>, ways: &Ways) -> bool {
-    let mut of_source = of_peer(scope.matrix.cells(ways.peer), ways.source).iter().flat_map(|cell| cell.parts());
+fn is_probed_back(scope: &NetworkScope<'_>, ways: &LinkWays) -> bool {
+    let mut of_source = cells_of_peer(scope.matrix.cells(ways.peer), ways.source).iter().flat_map(|cell| cell.parts());
     of_source.any(|cell| cell.layer() == Layer::Udp && cell.is_over_ipv6() == ways.over_ipv6)
 }
 
 /// Returns what one end's probes have lost, with its own count and what the other end has heard.
-fn of_source(ways: &Ways, heard: Option<Heard>) -> Lost {
+fn source_losses(ways: &LinkWays, heard: Option<HeardRequests>) -> Lost {
     let [there, back, lost, sent, seconds] = [ways.there, ways.back, ways.lost, ways.sent, ways.seconds].map(f64::from);
     let unknown = lost - there - back;
     let own = Lost { there, back, sent };
@@ -133,13 +136,13 @@ fn of_source(ways: &Ways, heard: Option<Heard>) -> Lost {
 }
 
 /// Returns what a source has lost, if what it says is evidence.
-fn lost_by(scope: &Scope<'_>, ways: &Ways, pair: &Pair) -> Option<Lost> {
-    (pair.of(ways.source).probes > 0).then(|| of_source(ways, heard(scope, ways, pair)))
+fn lost_by(scope: &NetworkScope<'_>, ways: &LinkWays, pair: &Pair) -> Option<Lost> {
+    (pair.measured_by(ways.source).probes > 0).then(|| source_losses(ways, heard(scope, ways, pair)))
 }
 
 /// Returns what was lost between two nodes: there from `a` to `b`, and back.
-fn between(scope: &Scope<'_>, pair: &Pair, (a, b): (u16, u16)) -> Lost {
-    let is_of = |ways: &&Ways, source: u16, peer: u16| (ways.source, ways.peer) == (source, peer);
+fn between(scope: &NetworkScope<'_>, pair: &Pair, (a, b): (u16, u16)) -> Lost {
+    let is_of = |ways: &&LinkWays, source: u16, peer: u16| (ways.source, ways.peer) == (source, peer);
     let mut sum = Lost::default();
     for ways in scope.matrix.ways().iter().filter(|ways| is_of(ways, a, b) || is_of(ways, b, a)) {
         let Some(lost) = lost_by(scope, ways, pair) else { continue };
@@ -149,14 +152,14 @@ fn between(scope: &Scope<'_>, pair: &Pair, (a, b): (u16, u16)) -> Lost {
 }
 
 /// Returns the direction in which the link between two nodes loses.
-pub fn of_link(scope: &Scope<'_>, (a, b): (u16, u16), findings: &Findings) -> Option<Directions> {
+pub fn link_directions(scope: &NetworkScope<'_>, (a, b): (u16, u16), findings: &Findings) -> Option<Directions> {
     let pair = scope.pair_of(a, b)?;
     let lost = between(scope, &pair, (a, b));
     Lost { sent: pair.both().probes.into(), ..lost }.directions(findings.background)
 }
 
 /// Returns the direction in which a bad node loses. Links that other causes touch do not count.
-pub fn of_node(scope: &Scope<'_>, node: u16, findings: &Findings) -> Option<Directions> {
+pub fn node_directions(scope: &NetworkScope<'_>, node: u16, findings: &Findings) -> Option<Directions> {
     let is_own = |other: u16| {
         let mut touching = findings.touching(scope, (node.min(other), node.max(other)));
         touching.all(|(_, finding)| {

@@ -141,20 +141,20 @@ pub fn evidence(verdict: &Verdict) -> String {
         }
         Kind::AgentUnreachable => format!("its report is missing{}; {}", Of(verdict).error(), reached(verdict)),
         Kind::AgentSuspect => disputed(verdict),
-        Kind::Mtu => of_holes(verdict),
+        Kind::Mtu => holes_sentence(verdict),
         Kind::Flow => format!(
             "{}; it lost {} of its last {} probes, and the other flows of this link do not lose",
-            of_flows_of_link(verdict),
+            link_flows_sentence(verdict),
             Of(verdict).count(Figure::Lost),
             Of(verdict).count(Figure::Probes)
         ),
-        _ if !verdict.is_loss() => of_slow(verdict),
-        _ if Of(verdict).has(Figure::Rewritten) => of_rewritten(verdict),
+        _ if !verdict.is_loss() => slow_sentence(verdict),
+        _ if Of(verdict).has(Figure::Rewritten) => rewritten_sentence(verdict),
         _ if is_unsent(verdict) => String::new(),
-        _ if Of(verdict).has(Figure::FlowRatio) => of_flows(verdict),
-        Kind::Node => of_node(verdict),
-        Kind::Link => of_link(verdict),
-        _ => of_wide(verdict),
+        _ if Of(verdict).has(Figure::FlowRatio) => flows_sentence(verdict),
+        Kind::Node => node_sentence(verdict),
+        Kind::Link => link_sentence(verdict),
+        _ => wide_sentence(verdict),
     };
     by_protocol(&mut text, verdict);
     by_family(&mut text, verdict);
@@ -220,7 +220,7 @@ fn by_family(text: &mut String, verdict: &Verdict) {
     }
 }
 
-fn of_node(verdict: &Verdict) -> String {
+fn node_sentence(verdict: &Verdict) -> String {
     let of = Of(verdict);
     let (sources, targets) = (of.count(Figure::Sources), of.count(Figure::Targets));
     let mut text = String::new();
@@ -245,7 +245,7 @@ fn of_node(verdict: &Verdict) -> String {
     text
 }
 
-fn of_link(verdict: &Verdict) -> String {
+fn link_sentence(verdict: &Verdict) -> String {
     let of = Of(verdict);
     let (a, b) = verdict.ends().unwrap_or((&verdict.subject, ""));
     let side = |from: &str, to: &str, probes: Figure, lost: Figure| match of.count(probes) {
@@ -274,7 +274,7 @@ fn of_link(verdict: &Verdict) -> String {
     text
 }
 
-fn of_wide(verdict: &Verdict) -> String {
+fn wide_sentence(verdict: &Verdict) -> String {
     let of = Of(verdict);
     let (pairs, hit) = (of.count(Figure::Pairs), of.count(Figure::PairsHit));
     let rate = percent(verdict.loss_ratio().unwrap_or(0.0));
@@ -305,13 +305,13 @@ fn of_wide(verdict: &Verdict) -> String {
                  {elsewhere}"
             )
         }
-        _ => of_part(verdict),
+        _ => part_sentence(verdict),
     };
     text + &of.pods()
 }
 
 /// The sentence over a zone or domain: its links to the others, those inside, or both.
-fn of_part(verdict: &Verdict) -> String {
+fn part_sentence(verdict: &Verdict) -> String {
     let of = Of(verdict);
     let (noun, others) = if verdict.kind == Kind::Zone { ("zone", "others") } else { ("domain", "other nodes") };
     let subject = &verdict.subject;
@@ -341,7 +341,7 @@ fn of_part(verdict: &Verdict) -> String {
     clauses.join("; ")
 }
 
-fn of_slow(verdict: &Verdict) -> String {
+fn slow_sentence(verdict: &Verdict) -> String {
     let of = Of(verdict);
     let ([own, usual], hit, all) = (of.times(), of.count(Figure::PairsHit), of.count(Figure::Pairs));
     let detour = verdict.mentioned(Mention::By).map(|by| format!("by way of zone {by} they would take {usual}"));
@@ -363,7 +363,7 @@ fn of_slow(verdict: &Verdict) -> String {
     }
 }
 
-fn of_flow(example: &Example) -> String {
+fn flow_phrase(example: &Example) -> String {
     let way = match example.way {
         Way::Out => ", on the way out",
         Way::In => ", on the way back",
@@ -374,14 +374,15 @@ fn of_flow(example: &Example) -> String {
 }
 
 /// What losing flows of one link there are. Judges may know different ones.
-fn of_flows_of_link(verdict: &Verdict) -> String {
+fn link_flows_sentence(verdict: &Verdict) -> String {
     let share = percent(Of(verdict).value(Figure::FlowRatio));
-    verdict.example.as_ref().map_or_else(|| format!("{share} of its flows lose"), of_flow)
+    verdict.example.as_ref().map_or_else(|| format!("{share} of its flows lose"), flow_phrase)
 }
 
-fn of_flows(verdict: &Verdict) -> String {
+fn flows_sentence(verdict: &Verdict) -> String {
     let of = Of(verdict);
-    let example = verdict.example.as_ref().map(|it| format!("; for example {}", of_flow(it))).unwrap_or_default();
+    let example =
+        verdict.example.as_ref().map(|example| format!("; for example {}", flow_phrase(example))).unwrap_or_default();
     format!(
         "{} of the flows of {} pairs of nodes lose, and their other flows do not, as on one of several parallel \
          paths{example}",
@@ -390,7 +391,7 @@ fn of_flows(verdict: &Verdict) -> String {
     )
 }
 
-fn of_holes(verdict: &Verdict) -> String {
+fn holes_sentence(verdict: &Verdict) -> String {
     let of = Of(verdict);
     let said = if of.has(Figure::SaysTooBig) {
         "a hop says that they are too big"
@@ -400,7 +401,7 @@ fn of_holes(verdict: &Verdict) -> String {
         "what the network says of them is not known"
     };
     let bytes = of.count(Figure::PassesBytes);
-    let example = verdict.example.as_ref().map(|it| (it.from.as_str(), it.to.as_str()));
+    let example = verdict.example.as_ref().map(|example| (example.from.as_str(), example.to.as_str()));
     let from_to = verdict.ends().or(example).map(|(from, to)| format!(" from {from} to {to}")).unwrap_or_default();
     let (hit, all) = (of.count(Figure::PairsHit), of.count(Figure::Pairs));
     let so_on = match (all, from_to.is_empty()) {
@@ -411,7 +412,7 @@ fn of_holes(verdict: &Verdict) -> String {
     format!("packets over {bytes} bytes do not pass{from_to}{so_on}; {said}")
 }
 
-fn of_rewritten(verdict: &Verdict) -> String {
+fn rewritten_sentence(verdict: &Verdict) -> String {
     let (of, [seen, listed]) = (Of(verdict), addresses(verdict));
     format!(
         "on {} of {} links its UDP probes arrive from {seen}, which is no member's address, instead of {listed}; no \

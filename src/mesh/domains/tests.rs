@@ -3,7 +3,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-fn of<'a>(domains: &'a Domains, node: &str) -> &'a str {
+fn domain_of<'a>(domains: &'a Domains, node: &str) -> &'a str {
     domains.name(domains.domain_of(node))
 }
 
@@ -23,7 +23,7 @@ fn a_file_is_read_again_when_a_config_map_changes_and_a_bad_one_keeps_the_last_d
     let look = || {
         let mut said = String::new();
         let domains = file.current(|level, text| said = format!("{level} {text}"));
-        (of(&domains, "n1").to_owned(), said)
+        (domain_of(&domains, "n1").to_owned(), said)
     };
     let is = |(domain, said): (String, String), expected: &str, part: &str| {
         assert!(domain == expected && said.contains(part) && said.is_empty() == part.is_empty(), "{domain} {said}");
@@ -39,5 +39,5 @@ fn a_file_is_read_again_when_a_config_map_changes_and_a_bad_one_keeps_the_last_d
     is(look(), "rack-b", "No such file");
     is(look(), "rack-b", "");
     fs::remove_dir_all(&folder).expect("removed");
-    assert_eq!(of(&DomainsFile::new(folder).current(|_, _| {}), "n1"), "");
+    assert_eq!(domain_of(&DomainsFile::new(folder).current(|_, _| {}), "n1"), "");
 }

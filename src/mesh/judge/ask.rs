@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::document::{self, Said};
+use super::document::{self, JudgeStatement};
 use super::role::JUDGES;
 use crate::http::client;
 use crate::limits::JUDGE_DOCUMENT_BYTES_MAX;
@@ -25,12 +25,12 @@ pub async fn judges(
     answer: Duration,
     wanted: usize,
     known: &mut Vec<Box<str>>,
-) -> Vec<Said> {
+) -> Vec<JudgeStatement> {
     let is_known = |member: &&Ranked| known.contains(&member.node);
     let order: Vec<&Ranked> =
         ranked.iter().filter(is_known).chain(ranked.iter().filter(|member| !is_known(member))).collect();
     let mut found = some(&order, port, answer, wanted, (document::PATH, document::read)).await;
-    let rank = |said: &Said| ranked.iter().position(|member| member.node == said.node);
+    let rank = |said: &JudgeStatement| ranked.iter().position(|member| member.node == said.node);
     found.sort_by_key(rank);
     found.truncate(wanted);
     *known = found.iter().map(|said| said.node.clone()).collect();
@@ -38,17 +38,17 @@ pub async fn judges(
 }
 
 /// Asks all `ranked` members what they keep of the judges, or hold as judges.
-pub async fn kept(ranked: &[Ranked], port: u16, answer: Duration) -> Vec<Said> {
+pub async fn kept(ranked: &[Ranked], port: u16, answer: Duration) -> Vec<JudgeStatement> {
     let order: Vec<&Ranked> = ranked.iter().collect();
     some(&order, port, answer, usize::MAX, (document::KEPT_PATH, document::read_kept)).await
 }
 
 /// A path, and how an answer to it is read.
-type Form = (&'static str, fn(&str, &[u8], u64) -> Option<Said>);
+type AnswerForm = (&'static str, fn(&str, &[u8], u64) -> Option<JudgeStatement>);
 
 /// Asks members in their order, three at a time, until `wanted` have answered.
-async fn some(order: &[&Ranked], port: u16, answer: Duration, wanted: usize, form: Form) -> Vec<Said> {
-    let mut found: Vec<Said> = Vec::new();
+async fn some(order: &[&Ranked], port: u16, answer: Duration, wanted: usize, form: AnswerForm) -> Vec<JudgeStatement> {
+    let mut found: Vec<JudgeStatement> = Vec::new();
     for some in order.chunks(JUDGES) {
         let asked: Vec<Asked<'_>> =
             some.iter().map(|member| Box::pin(ask(member, port, answer, form)) as Asked<'_>).collect();
@@ -60,9 +60,9 @@ async fn some(order: &[&Ranked], port: u16, answer: Duration, wanted: usize, for
     found
 }
 
-type Asked<'a> = Pin<Box<dyn Future<Output = Option<Said>> + 'a>>;
+type Asked<'a> = Pin<Box<dyn Future<Output = Option<JudgeStatement>> + 'a>>;
 
-async fn ask(member: &Ranked, port: u16, answer: Duration, (path, read): Form) -> Option<Said> {
+async fn ask(member: &Ranked, port: u16, answer: Duration, (path, read): AnswerForm) -> Option<JudgeStatement> {
     match client::get(member.server(port), path, JUDGE_DOCUMENT_BYTES_MAX, answer).await {
         Ok(body) => read(&member.node, &body, clock::realtime().as_secs()),
         Err(error) => {
@@ -73,7 +73,7 @@ async fn ask(member: &Ranked, port: u16, answer: Duration, (path, read): Form) -
 }
 
 /// Waits for all of them at once.
-async fn all(mut asked: Vec<Asked<'_>>) -> Vec<Said> {
+async fn all(mut asked: Vec<Asked<'_>>) -> Vec<JudgeStatement> {
     let mut found = Vec::new();
     poll_fn(|cx| {
         asked.retain_mut(|one| match one.as_mut().poll(cx) {

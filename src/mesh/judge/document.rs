@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::Table;
+use super::table::VerdictTable;
 use crate::limits::{
     JUDGE_DOCUMENT_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX, MESH_VERDICTS_MAX, NAME_BYTES_MAX,
 };
 use crate::mesh::verdicts::{
-    self, Headline, Judged, Judgement, Overall, State, Unsent, UnsentProbes, Verdict, wording,
+    self, Headline, Judgement, MeshState, Overall, RankedVerdicts, UnsentEntry, UnsentProbes, Verdict, wording,
 };
 use crate::report::{JUDGE_PROTOCOL, JudgeAnswer, Missing, Network, at_most};
 
@@ -57,11 +57,11 @@ pub struct Overview {
 
 impl Overview {
     /// Returns the overview of a judgement, and its verdicts.
-    pub fn of(
+    pub fn from_judgement(
         judgement: Judgement<'_>,
         (missing, missing_not_listed): (Vec<Missing>, usize),
         not_gathered: usize,
-    ) -> (Self, Judged) {
+    ) -> (Self, RankedVerdicts) {
         let Judgement { found, unsent, overall, starved, leaving, leaving_not_listed } = judgement;
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         let (starved, leaving) = (owned(starved), owned(leaving));
@@ -91,7 +91,7 @@ pub struct Held {
 }
 
 #[derive(Deserialize)]
-struct Document {
+struct JudgeDocument {
     judge: JudgeAnswer,
     #[serde(flatten)]
     held: Held,
@@ -99,7 +99,7 @@ struct Document {
 
 /// What one judge says, by this agent's clock.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct JudgeStatement {
     /// The name that discovery gives the judge.
     pub node: Box<str>,
     /// Whether and how long it judges.
@@ -110,7 +110,7 @@ pub struct Said {
 
 impl Held {
     /// Returns what a table holds, with a number of nodes and what is said beside the verdicts.
-    pub fn of(table: &Table, (nodes, overview): (usize, Overview), now_unix_seconds: u64) -> Self {
+    pub fn from_table(table: &VerdictTable, (nodes, overview): (usize, Overview), now_unix_seconds: u64) -> Self {
         let (remembered_since_unix_seconds, remembered_until_unix_seconds) = table.remembered(now_unix_seconds);
         Self {
             now_unix_seconds,
@@ -170,11 +170,11 @@ fn text_of_fields(object: &str) -> Arc<[u8]> {
 /// What `/api/v1/verdicts` says of a mesh beside its judges. It is worded here: no text of a judge
 /// reaches a reader.
 #[derive(Serialize)]
-pub struct Fields<'a> {
+pub struct VerdictsFields<'a> {
     /// The state of the mesh in one line.
     headline: &'a str,
     /// The state of the mesh.
-    state: State,
+    state: MeshState,
     /// Since when the judges remember what happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     remembered_since_unix_seconds: Option<u64>,
@@ -186,7 +186,7 @@ pub struct Fields<'a> {
     verdicts: &'a [Verdict],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> VerdictsFields<'a> {
     /// Makes the fields for verdicts that hold.
     pub fn new(
         headline: &'a Headline,
@@ -199,7 +199,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl Fields<'_> {
+impl VerdictsFields<'_> {
     /// Returns these fields as they follow others in an object.
     pub fn text(&self) -> Arc<[u8]> {
         fields(self)
@@ -220,17 +220,17 @@ pub fn history(verdicts: &[Verdict], remembered_since_unix_seconds: Option<u64>)
 
 /// Reads the document of the agent on `node`. None if it does not judge, or if the document is not
 /// one. `now_unix_seconds` is this agent's clock.
-pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
+pub fn read(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<JudgeStatement> {
     by_own_clock(node, body, now_unix_seconds).filter(|said| said.judge.counts())
 }
 
 /// Does the same with a document of [`KEPT_PATH`], which needs no judge.
-pub fn read_kept(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
+pub fn read_kept(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<JudgeStatement> {
     by_own_clock(node, body, now_unix_seconds).filter(|said| said.judge.protocol == JUDGE_PROTOCOL)
 }
 
-fn by_own_clock(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> {
-    let Document { judge, mut held } = serde_json::from_slice(body).ok()?;
+fn by_own_clock(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<JudgeStatement> {
+    let JudgeDocument { judge, mut held } = serde_json::from_slice(body).ok()?;
     if !is_valid(&held) {
         return None;
     }
@@ -241,7 +241,7 @@ fn by_own_clock(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> 
     let shift = if shift.abs() > 1 { shift } else { 0 };
     // What is said to come has no end that one could wait for, so it is now.
     let shifted = |time: u64| {
-        u64::try_from((i128::from(time) + shift).max(0)).map_or(now_unix_seconds, |it| it.min(now_unix_seconds))
+        u64::try_from((i128::from(time) + shift).max(0)).map_or(now_unix_seconds, |time| time.min(now_unix_seconds))
     };
     for verdict in &mut held.verdicts {
         verdict.since_unix_seconds = verdict.since_unix_seconds.map(shifted);
@@ -253,7 +253,7 @@ fn by_own_clock(node: &str, body: &[u8], now_unix_seconds: u64) -> Option<Said> 
     held.remembered_since_unix_seconds = shifted(held.remembered_since_unix_seconds);
     held.remembered_until_unix_seconds = shifted(held.remembered_until_unix_seconds);
     held.now_unix_seconds = now_unix_seconds;
-    Some(Said { node: node.into(), judge, held })
+    Some(JudgeStatement { node: node.into(), judge, held })
 }
 
 /// Returns the whole seconds of an age; 0 if it is none.
@@ -281,7 +281,7 @@ fn is_valid(held: &Held) -> bool {
         && overall.is_bounded()
         && missing.iter().all(|missing| is_name(&missing.node) && missing.error.len() <= Missing::ERROR_BYTES_MAX)
         && starved.iter().chain(leaving).all(|name| is_name(name))
-        && unsent.iter().all(Unsent::is_bounded)
+        && unsent.iter().all(UnsentEntry::is_bounded)
         && verdicts.iter().all(is_valid_verdict)
         && verdicts.iter().filter(|verdict| verdict.holds()).count() <= MESH_VERDICTS_MAX
         && verdicts.iter().filter(|verdict| !verdict.holds()).count() <= JUDGE_PAST_MAX
@@ -309,7 +309,7 @@ fn json(value: &impl Serialize) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::mesh::verdicts::{Losses, UNSENT_MAX, WorstLink};
+    use crate::mesh::verdicts::{UNSENT_MAX, UnexplainedLosses, WorstLink};
     use crate::report::Method;
     use crate::verdict::{Example, Mention};
 
@@ -340,14 +340,14 @@ pub mod tests {
         [&*head(&JUDGE), &*held.text()].concat()
     }
 
-    fn of(verdicts: Vec<Verdict>) -> Vec<u8> {
+    fn document_of(verdicts: Vec<Verdict>) -> Vec<u8> {
         whole(held(verdicts))
     }
 
     #[test]
     fn a_document_is_read_by_ones_own_clock() {
         let ended = Verdict { ended_unix_seconds: Some(1_500), judges: Some(3), ..verdict("link", "a->b") };
-        let said = read("n", &of(vec![ended]), 7_010).expect("a document");
+        let said = read("n", &document_of(vec![ended]), 7_010).expect("a document");
         // It was written at 2,000 of its clock, ten seconds before 7,010 of ours.
         let read = &said.held.verdicts[0];
         assert_eq!((read.since_unix_seconds, read.ended_unix_seconds), (Some(6_000), Some(6_500)));
@@ -358,7 +358,7 @@ pub mod tests {
     fn clocks_that_agree_within_a_second_shift_nothing() {
         // It was written ten seconds ago.
         for (now, since) in [(2_008, 998), (2_009, 1_000), (2_010, 1_000), (2_011, 1_000), (2_012, 1_002)] {
-            let said = read("n", &of(vec![verdict("link", "a->b")]), now).expect("a document");
+            let said = read("n", &document_of(vec![verdict("link", "a->b")]), now).expect("a document");
             assert_eq!(said.held.verdicts[0].since_unix_seconds, Some(since), "{now}");
         }
     }
@@ -366,19 +366,19 @@ pub mod tests {
     #[test]
     fn nothing_ends_in_the_future_or_before_it_begins() {
         let ended = Verdict { ended_unix_seconds: Some(u64::MAX), ..verdict("link", "a->b") };
-        let said = read("n", &of(vec![ended]), 7_010).expect("a document");
+        let said = read("n", &document_of(vec![ended]), 7_010).expect("a document");
         assert_eq!(said.held.verdicts[0].ended_unix_seconds, Some(7_010));
         let before = Verdict { ended_unix_seconds: Some(0), ..verdict("link", "a->b") };
-        let read = read("n", &of(vec![before]), 2_010).expect("a document").held.verdicts.remove(0);
+        let read = read("n", &document_of(vec![before]), 2_010).expect("a document").held.verdicts.remove(0);
         assert_eq!((read.since_unix_seconds, read.ended_unix_seconds), (Some(1_000), Some(1_000)));
     }
 
     #[test]
     fn a_verdict_under_a_false_id_a_judge_that_does_not_judge_and_other_texts_are_refused() {
-        let good = of(vec![verdict("link", "a->b")]);
+        let good = document_of(vec![verdict("link", "a->b")]);
         assert!(read("n", &good, 0).is_some());
         let false_id = Verdict { id: verdict("link", "a->c").id, ..verdict("link", "a->b") };
-        assert!(read("n", &of(vec![false_id]), 0).is_none());
+        assert!(read("n", &document_of(vec![false_id]), 0).is_none());
         let text = String::from_utf8(good).unwrap();
         for (from, to) in [("\"judges\":true", "\"judges\":false"), ("10.0", "99.0"), ("\"nodes\"", "\"n\""), ("]", "")]
         {
@@ -392,20 +392,20 @@ pub mod tests {
     fn lists_are_bounded_before_they_take_memory() {
         let ended = Verdict { ended_unix_seconds: Some(1_500), ..verdict("link", "a->b") };
         let verdicts = [vec![verdict("link", "a->b"); MESH_VERDICTS_MAX], vec![ended.clone(); JUDGE_PAST_MAX]].concat();
-        assert!(read("n", &of(verdicts.clone()), 0).is_some());
+        assert!(read("n", &document_of(verdicts.clone()), 0).is_some());
         let with = |changed: &Verdict| {
             let mut verdicts = verdicts.clone();
             verdicts[MESH_VERDICTS_MAX] = changed.clone();
             verdicts
         };
-        assert!(read("n", &of(with(&verdict("node", "a"))), 0).is_none(), "more than 64 that hold");
+        assert!(read("n", &document_of(with(&verdict("node", "a"))), 0).is_none(), "more than 64 that hold");
         let more = [verdicts.clone(), vec![ended.clone()]].concat();
-        assert!(read("n", &of(more), 0).is_none());
+        assert!(read("n", &document_of(more), 0).is_none());
         for list in ["missing", "starved", "leaving"] {
             let item = if list == "missing" { "{\"node\":\"\",\"error\":\"\"}" } else { "\"\"" };
             let with = |count: usize| {
                 let items = vec![item; count].join(",");
-                let text = String::from_utf8(of(Vec::new())).unwrap();
+                let text = String::from_utf8(document_of(Vec::new())).unwrap();
                 text.replacen(&format!("\"{list}\":[]"), &format!("\"{list}\":[{items}]"), 1).into_bytes()
             };
             assert!(read("n", &with(MESH_REPORTS_MAX), 0).is_some(), "{list}");
@@ -427,9 +427,10 @@ pub mod tests {
             held
         };
         let missing = |node: usize, error: usize| {
-            overview(&|it| it.missing = vec![Missing { node: "n".repeat(node), error: "e".repeat(error) }])
+            overview(&|overview| overview.missing = vec![Missing { node: "n".repeat(node), error: "e".repeat(error) }])
         };
-        let groups = |groups: usize, names: usize| verdict(&|it| it.members = vec![vec!["n".into(); names]; groups]);
+        let groups =
+            |groups: usize, names: usize| verdict(&|verdict| verdict.members = vec![vec!["n".into(); names]; groups]);
         let worst = |change: &dyn Fn(&mut WorstLink)| {
             let mut link = WorstLink {
                 source: "s".into(),
@@ -440,34 +441,43 @@ pub mod tests {
                 since_unix_seconds: None,
             };
             change(&mut link);
-            let losses = Losses { over_ten_minutes: false, losing: 1, links: 1, worst: Some(link) };
-            overview(&|it| it.overall.losses = Some(losses.clone()))
+            let losses = UnexplainedLosses { over_ten_minutes: false, losing: 1, links: 1, worst: Some(link) };
+            overview(&|overview| overview.overall.losses = Some(losses.clone()))
         };
-        let mentions = |count: usize| verdict(&|it| it.mentions = vec![(Mention::Error, "e".into()); count]);
+        let mentions = |count: usize| verdict(&|verdict| verdict.mentions = vec![(Mention::Error, "e".into()); count]);
         let of_two: [(&str, [Held; 2]); 17] = [
-            ("worst source", name.map(|bytes| worst(&|it| it.source = "n".repeat(bytes)))),
-            ("worst peer", name.map(|bytes| worst(&|it| it.peer = "n".repeat(bytes)))),
-            ("worst ratio", [1.0, 1.5].map(|ratio| worst(&|it| it.loss_ratio = ratio))),
-            ("unknown", name.map(|bytes| overview(&|it| it.overall.first_unknown = Some("n".repeat(bytes))))),
-            ("mention", name.map(|bytes| verdict(&|it| it.mentions = vec![(Mention::By, "n".repeat(bytes))]))),
+            ("worst source", name.map(|bytes| worst(&|link| link.source = "n".repeat(bytes)))),
+            ("worst peer", name.map(|bytes| worst(&|link| link.peer = "n".repeat(bytes)))),
+            ("worst ratio", [1.0, 1.5].map(|ratio| worst(&|link| link.loss_ratio = ratio))),
+            (
+                "unknown",
+                name.map(|bytes| overview(&|overview| overview.overall.first_unknown = Some("n".repeat(bytes)))),
+            ),
+            (
+                "mention",
+                name.map(|bytes| verdict(&|verdict| verdict.mentions = vec![(Mention::By, "n".repeat(bytes))])),
+            ),
             ("mentions", [mentions(4), mentions(5)]),
             (
                 "example",
                 name.map(|bytes| {
-                    verdict(&|it| {
-                        it.example = Some(Example { from: "n".repeat(bytes), ..Example::default() });
+                    verdict(&|verdict| {
+                        verdict.example = Some(Example { from: "n".repeat(bytes), ..Example::default() });
                     })
                 }),
             ),
-            ("sizes", [17, 18].map(|groups| verdict(&|it| it.sizes = vec![1; groups]))),
+            ("sizes", [17, 18].map(|groups| verdict(&|verdict| verdict.sizes = vec![1; groups]))),
             ("missing node", name.map(|bytes| missing(bytes, 1))),
             ("missing error", error.map(|bytes| missing(1, bytes))),
-            ("starved", name.map(|bytes| overview(&|it| it.starved = vec!["n".repeat(bytes)]))),
-            ("leaving", name.map(|bytes| overview(&|it| it.leaving = vec!["n".repeat(bytes)]))),
-            ("member", name.map(|bytes| verdict(&|it| it.members = vec![vec!["n".repeat(bytes)]]))),
+            ("starved", name.map(|bytes| overview(&|overview| overview.starved = vec!["n".repeat(bytes)]))),
+            ("leaving", name.map(|bytes| overview(&|overview| overview.leaving = vec!["n".repeat(bytes)]))),
+            ("member", name.map(|bytes| verdict(&|verdict| verdict.members = vec![vec!["n".repeat(bytes)]]))),
             ("members", [groups(17, 64), groups(17, 65)]),
             ("groups", [groups(17, 0), groups(18, 0)]),
-            ("not gathered", [COUNT_MAX, COUNT_MAX + 1].map(|count| overview(&|it| it.not_gathered = count))),
+            (
+                "not gathered",
+                [COUNT_MAX, COUNT_MAX + 1].map(|count| overview(&|overview| overview.not_gathered = count)),
+            ),
             ("nodes", [COUNT_MAX, COUNT_MAX + 1].map(|nodes| Held { nodes, ..held(Vec::new()) })),
         ];
         for (what, documents) in of_two {
@@ -478,7 +488,7 @@ pub mod tests {
             assert_eq!(is_read, [true, false], "{what}");
         }
         for since in ["-1.0", "1e300"] {
-            let text = String::from_utf8(of(Vec::new())).unwrap().replacen("900.0", since, 1);
+            let text = String::from_utf8(document_of(Vec::new())).unwrap().replacen("900.0", since, 1);
             assert!(read("n", text.as_bytes(), 7_010).is_none(), "{since}");
         }
     }
@@ -496,15 +506,18 @@ pub mod tests {
         let with = |count: usize, name: usize| {
             let entry = serde_json::json!({"node": "n".repeat(name), "network": "pod", "protocols": ["icmp"],
                 "reason": "no_route", "peers": 1, "peers_probed": 1});
-            let text = String::from_utf8(of(Vec::new())).unwrap();
+            let text = String::from_utf8(document_of(Vec::new())).unwrap();
             let entries = serde_json::to_string(&vec![entry; count]).unwrap();
             read("n", text.replacen("\"unsent\":[]", &format!("\"unsent\":{entries}"), 1).as_bytes(), 0)
         };
         let said = with(UNSENT_MAX, 253).expect("a document");
         assert_eq!(said.held.overview.unsent.unsent.len(), UNSENT_MAX);
         assert!(with(UNSENT_MAX + 1, 1).is_none() && with(1, 254).is_none());
-        let older =
-            String::from_utf8(of(Vec::new())).unwrap().replacen("\"unsent\":[],\"unsent_not_listed\":0,", "", 1);
+        let older = String::from_utf8(document_of(Vec::new())).unwrap().replacen(
+            "\"unsent\":[],\"unsent_not_listed\":0,",
+            "",
+            1,
+        );
         assert_eq!(
             read("n", older.as_bytes(), 0).expect("of a judge of an earlier version").held.overview.unsent,
             UnsentProbes::default()

@@ -39,18 +39,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 
 use self::check::Check;
-use self::document::{Held, Said};
-use self::nodes::{Nodes, NodesBody, relay};
-use self::published::{Judged, Judging};
-use self::role::{Change, ROUNDS_PROVEN, Role, Seen};
+use self::document::{Held, JudgeStatement};
+use self::nodes::{KeptNodes, NodesBody, relay};
+use self::published::{Judging, LastJudgement};
+use self::role::{ROUNDS_PROVEN, Role, RoleChange, Seen};
 use self::suspects::Suspects;
-use self::table::Table;
+use self::table::VerdictTable;
 use super::collect::{Collected, collect};
 use super::domains::DomainsFile;
 use super::queue::Silent;
 use super::times::Times;
-use super::turns::Turns;
-use super::verdicts::{self, Judged as Found, Verdict};
+use super::turns::ReaderTurns;
+use super::verdicts::{self, RankedVerdicts, Verdict};
 use crate::exposition::View;
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
@@ -58,7 +58,7 @@ use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::{clock, wall};
 use crate::units::Nanos;
 
-pub use document::{Fields, KEPT_PATH, Overview, PATH, fields};
+pub use document::{KEPT_PATH, Overview, PATH, VerdictsFields, fields};
 pub use nodes::PATH as NODES_PATH;
 pub use role::JUDGES;
 pub use times::JudgeTimes;
@@ -69,11 +69,11 @@ struct Round {
     /// What it says beside the verdicts.
     overview: Overview,
     /// The verdicts of this round.
-    found: Found,
+    found: RankedVerdicts,
     /// Number of nodes that were judged.
     nodes: usize,
     /// Figures of each node.
-    figures: Nodes,
+    figures: KeptNodes,
 }
 
 /// What the judges agree on, for readers.
@@ -93,7 +93,7 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    fn of(at: Nanos, said: &[Said]) -> Self {
+    fn new(at: Nanos, said: &[JudgeStatement]) -> Self {
         let verdicts = quorum::agreed(said);
         let overview = quorum::overview(said);
         let headline = quorum::headline(said, &verdicts, &overview);
@@ -103,7 +103,7 @@ impl Agreed {
             at,
             judges: said.iter().map(|said| (said.node.clone(), said.judge)).collect(),
             nodes: quorum::nodes(said),
-            now: Fields::new(&headline, &overview, holding, since).text(),
+            now: VerdictsFields::new(&headline, &overview, holding, since).text(),
             history: document::history(&verdicts, since),
         }
     }
@@ -111,7 +111,7 @@ impl Agreed {
 
 /// What the judges agreed on when a reader asked last, and when. None if none answered.
 #[derive(Clone)]
-struct Kept {
+struct KeptAgreement {
     at: Nanos,
     agreed: Option<Arc<Agreed>>,
 }
@@ -132,10 +132,10 @@ pub struct Judges {
     /// and has judged, or what it has copied from judges.
     own: Mutex<Option<(Nanos, Arc<[u8]>)>>,
     /// Figures of each node, and when they were taken, if this agent is a judge.
-    nodes: Mutex<Option<(Nanos, Arc<Nodes>)>>,
+    nodes: Mutex<Option<(Nanos, Arc<KeptNodes>)>>,
     /// Readers of another judge's figures.
-    turns: Turns,
-    kept: Mutex<Option<Kept>>,
+    turns: ReaderTurns,
+    kept: Mutex<Option<KeptAgreement>>,
     /// One reader asks at a time, and the others take its answer. The names are those of the judges
     /// that answered last.
     asking: Semaphore,
@@ -152,7 +152,7 @@ impl Judges {
         domains: Option<DomainsFile>,
     ) -> Self {
         let (own, kept, known) = (Mutex::new(None), Mutex::new(None), Mutex::new(Vec::new()));
-        let (nodes, turns) = (Mutex::new(None), Turns::new(relay::WAITERS_MAX));
+        let (nodes, turns) = (Mutex::new(None), ReaderTurns::new(relay::WAITERS_MAX));
         let (asking, judging) = (Semaphore::const_new(1), Arc::new(Judging::default()));
         // No other stage adds to the metrics.
         let _ = view.later.set(judging.clone());
@@ -197,14 +197,14 @@ impl Judges {
         relay::reply(&self.turns, &judges, self.port, self.collection).await
     }
 
-    fn own(&self) -> Option<Said> {
+    fn own(&self) -> Option<JudgeStatement> {
         let (mut text, held) = self.document()?;
         text.extend_from_slice(&held);
         document::read(&self.view.node, &text, clock::realtime().as_secs())
     }
 
     /// Returns what is kept, if it is not too old.
-    fn kept(&self) -> Option<Kept> {
+    fn kept(&self) -> Option<KeptAgreement> {
         lock(&self.kept).clone().filter(|kept| clock::monotonic().since(kept.at) < self.times.reuse.into())
     }
 
@@ -220,15 +220,15 @@ impl Judges {
         }
         let agreed = wall::within(async {
             let said = quorum::seeing(self.said().await);
-            (!said.is_empty()).then(|| Arc::new(Agreed::of(clock::monotonic(), &said)))
+            (!said.is_empty()).then(|| Arc::new(Agreed::new(clock::monotonic(), &said)))
         });
         let agreed = agreed.await.flatten();
-        *lock(&self.kept) = Some(Kept { at: clock::monotonic(), agreed: agreed.clone() });
+        *lock(&self.kept) = Some(KeptAgreement { at: clock::monotonic(), agreed: agreed.clone() });
         agreed
     }
 
     /// Returns what three judges say, this agent among them if it is one.
-    async fn said(&self) -> Vec<Said> {
+    async fn said(&self) -> Vec<JudgeStatement> {
         let own = self.own();
         let mut said = self.others(JUDGES - usize::from(own.is_some())).await;
         if let Some(own) = own {
@@ -241,7 +241,7 @@ impl Judges {
         said
     }
 
-    async fn others(&self, wanted: usize) -> Vec<Said> {
+    async fn others(&self, wanted: usize) -> Vec<JudgeStatement> {
         let mut known = lock(&self.known).clone();
         let roster = self.roster();
         let said = ask::judges(roster.ranks().others(), self.port, self.times.answer, wanted, &mut known).await;
@@ -258,7 +258,7 @@ impl Judges {
     pub async fn run(self: Arc<Self>) {
         let times = self.times;
         let (mut role, mut term) = (Role::new(times), None);
-        let (mut table, mut silent) = (Table::default(), Silent::default());
+        let (mut table, mut silent) = (VerdictTable::default(), Silent::default());
         let mut next_check = clock::monotonic().plus(times.check.into());
         // In a rollout the members that keep the past are replaced within seconds.
         let mut next_copy = clock::monotonic();
@@ -273,14 +273,14 @@ impl Judges {
             if let Some(seen) = check.take() {
                 let now = clock::monotonic();
                 match role.checked(seen, now) {
-                    Some(Change::Begins) => {
+                    Some(RoleChange::Begins) => {
                         let rank = seen.better.unwrap_or(0) + 1;
                         log::info!("{}: judges the mesh, as member {rank} by rank", self.view.node);
                         let new = Term::new(now);
                         self.judging.publish(Some(new.published.clone()));
                         term = Some(new);
                     }
-                    Some(Change::Ends) => {
+                    Some(RoleChange::Ends) => {
                         log::info!("{}: no longer judges the mesh", self.view.node);
                         *lock(&self.nodes) = None;
                         self.judging.publish(None);
@@ -349,7 +349,7 @@ impl Judges {
 
     /// Keeps what the judges hold, in case this agent has to replace one. What one judge alone
     /// says, or does not say, replaces nothing. Returns whether any member has answered.
-    async fn copy(&self, table: &mut Table) -> bool {
+    async fn copy(&self, table: &mut VerdictTable) -> bool {
         let said = quorum::seeing(self.others(JUDGES).await);
         let has_copied = if said.len() > 1 {
             table.copy_of(&said, said.len() == JUDGES, clock::realtime().as_secs());
@@ -357,14 +357,14 @@ impl Judges {
         } else {
             self.inherit(table).await
         };
-        let held = Held::of(table, (quorum::nodes(&said), Overview::default()), clock::realtime().as_secs());
+        let held = Held::from_table(table, (quorum::nodes(&said), Overview::default()), clock::realtime().as_secs());
         *lock(&self.own) = Some((clock::monotonic(), held.text()));
         has_copied
     }
 
     /// Copies what other members keep of judges that are gone. Returns whether any of them keeps
     /// something.
-    async fn inherit(&self, table: &mut Table) -> bool {
+    async fn inherit(&self, table: &mut VerdictTable) -> bool {
         let roster = self.roster();
         let kept = ask::kept(roster.ranks().others(), self.port, self.times.answer).await;
         table.copy_of(&kept, false, clock::realtime().as_secs());
@@ -382,12 +382,12 @@ impl Judges {
         #[cfg(feature = "fuzzing")]
         panic_if_asked(&matrix, &self.view.node);
         let judgement = verdicts::judge_in_slices(&matrix, explaining).await;
-        let (overview, found) = Overview::of(judgement, (missing, missing_not_listed), further);
-        Round { overview, found, nodes: matrix.node_count(), figures: Nodes::of(&matrix).await }
+        let (overview, found) = Overview::from_judgement(judgement, (missing, missing_not_listed), further);
+        Round { overview, found, nodes: matrix.node_count(), figures: KeptNodes::collect(&matrix).await }
     }
 
     /// Takes a judgement, compares it with those of the other judges, and publishes it.
-    async fn judged(&self, term: &mut Term, table: &mut Table, round: Round) {
+    async fn judged(&self, term: &mut Term, table: &mut VerdictTable, round: Round) {
         if term.published.rounds == 0 {
             self.inherit(table).await;
         }
@@ -396,7 +396,7 @@ impl Judges {
         *lock(&self.nodes) = Some((clock::monotonic(), Arc::new(figures)));
         let (now, now_unix_seconds) = (clock::monotonic(), clock::realtime().as_secs());
         term.take(table, (found, nodes), (self.own(), &others), now, now_unix_seconds);
-        *lock(&self.own) = Some((now, Held::of(table, (nodes, overview), now_unix_seconds).text()));
+        *lock(&self.own) = Some((now, Held::from_table(table, (nodes, overview), now_unix_seconds).text()));
         term.judged(table, nodes, now, now_unix_seconds);
         self.judging.publish(Some(term.published.clone()));
     }
@@ -414,13 +414,13 @@ fn panic_if_asked(matrix: &verdicts::matrix::Matrix, own: &str) {
 /// What a judge has done since it began.
 struct Term {
     suspects: Suspects,
-    published: Judged,
+    published: LastJudgement,
     next_round: Nanos,
 }
 
 impl Term {
     fn new(now: Nanos) -> Self {
-        let published = Judged { since: now, at: now, ..Judged::default() };
+        let published = LastJudgement { since: now, at: now, ..LastJudgement::default() };
         Self { suspects: Suspects::default(), published, next_round: now }
     }
 
@@ -428,9 +428,9 @@ impl Term {
     /// before, and the others.
     fn take(
         &mut self,
-        table: &mut Table,
-        (mut found, nodes): (Found, usize),
-        (own, others): (Option<Said>, &[Said]),
+        table: &mut VerdictTable,
+        (mut found, nodes): (RankedVerdicts, usize),
+        (own, others): (Option<JudgeStatement>, &[JudgeStatement]),
         now: Nanos,
         now_unix_seconds: u64,
     ) {
@@ -446,10 +446,10 @@ impl Term {
         table.remember(others);
     }
 
-    fn judged(&mut self, table: &Table, nodes: usize, now: Nanos, now_unix_seconds: u64) {
-        let Judged { since, rounds, .. } = self.published;
+    fn judged(&mut self, table: &VerdictTable, nodes: usize, now: Nanos, now_unix_seconds: u64) {
+        let LastJudgement { since, rounds, .. } = self.published;
         let (verdicts, dropped) = (table.series(now_unix_seconds), table.dropped());
-        self.published = Judged { since, rounds: rounds.saturating_add(1), at: now, nodes, verdicts, dropped };
+        self.published = LastJudgement { since, rounds: rounds.saturating_add(1), at: now, nodes, verdicts, dropped };
     }
 }
 

@@ -15,7 +15,7 @@ use crate::verdict::Verdict;
 
 /// What a judge has judged since it began.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Judged {
+pub struct LastJudgement {
     /// When it began to judge.
     pub since: Nanos,
     /// Number of judgements since.
@@ -32,11 +32,11 @@ pub struct Judged {
 
 /// The last judgement, if the agent judges.
 #[derive(Debug, Default)]
-pub struct Judging(Mutex<Option<Judged>>);
+pub struct Judging(Mutex<Option<LastJudgement>>);
 
 impl Judging {
     /// Replaces what is published. None if the agent does not judge.
-    pub fn publish(&self, judged: Option<Judged>) {
+    pub fn publish(&self, judged: Option<LastJudgement>) {
         *self.lock() = judged;
     }
 
@@ -51,7 +51,7 @@ impl Judging {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Judged>> {
+    fn lock(&self) -> MutexGuard<'_, Option<LastJudgement>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,32 +64,32 @@ impl Section for Judging {
             "Whether the agent is one of the judges of the mesh: 1 or 0.",
             [([], judged.is_some().into())],
         );
-        let Some(Judged { at, nodes, verdicts, dropped, .. }) = &*judged else { return };
+        let Some(LastJudgement { at, nodes, verdicts, dropped, .. }) = &*judged else { return };
         head.gauges(
             "kube_canary_verdict",
             "Verdicts of this judge: 1 while a verdict holds, 0 for ten minutes after.",
-            verdicts.iter().map(|it| {
+            verdicts.iter().map(|verdict| {
                 let labels = [
-                    ("direction", it.direction.label()),
-                    ("id", &*it.id),
-                    ("kind", it.kind.label()),
-                    ("network", it.network.label()),
-                    ("protocol", it.protocol.map_or("all", Method::label)),
-                    ("severity", it.severity.label()),
-                    ("subject", &*it.subject),
+                    ("direction", verdict.direction.label()),
+                    ("id", &*verdict.id),
+                    ("kind", verdict.kind.label()),
+                    ("network", verdict.network.label()),
+                    ("protocol", verdict.protocol.map_or("all", Method::label)),
+                    ("severity", verdict.severity.label()),
+                    ("subject", &*verdict.subject),
                 ];
-                (labels, it.holds().into())
+                (labels, verdict.holds().into())
             }),
         );
         head.gauges(
             "kube_canary_verdict_since_timestamp_seconds",
             "When a verdict began, in seconds since the epoch.",
-            verdicts.iter().map(|it| ([("id", &*it.id)], it.since_unix_seconds.unwrap_or(0))),
+            verdicts.iter().map(|verdict| ([("id", &*verdict.id)], verdict.since_unix_seconds.unwrap_or(0))),
         );
         head.ratios(
             "kube_canary_verdict_loss_ratio",
             "Share of the packets that a verdict is about and that are lost, 0 to 1.",
-            verdicts.iter().filter_map(|it| Some(([("id", &*it.id)], it.loss_ratio()?))),
+            verdicts.iter().filter_map(|verdict| Some(([("id", &*verdict.id)], verdict.loss_ratio()?))),
         );
         head.gauges(
             "kube_canary_verdicts_dropped",
@@ -145,7 +145,7 @@ mod tests {
         let (id, ended_unix_seconds) = ("00ff00ff00ff00ff00ff00ff00ff00fe".into(), Some(1_700_000_060));
         let ended = Verdict { id, ended_unix_seconds, ..verdict.clone() };
         let (since, at, verdicts) = (Nanos::from_millis(10_000), Nanos::from_millis(50_000), vec![verdict, ended]);
-        judging.publish(Some(Judged { since, rounds: 3, at, nodes: 7, verdicts, dropped: 2 }));
+        judging.publish(Some(LastJudgement { since, rounds: 3, at, nodes: 7, verdicts, dropped: 2 }));
         let labels = |id| {
             format!(
                 r#"direction="in",id="{id}",kind="link",network="pod",protocol="all",severity="warning",subject="a\"->b""#

@@ -10,11 +10,11 @@
 
 use std::collections::HashSet;
 
-use super::document::{Overview, Said};
+use super::document::{JudgeStatement, Overview};
 use crate::limits::{JUDGE_PAST_MAX, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{
-    self, Confidence, Direction, EXPLAINS_SECONDS, Headline, Losses, NarrowLinks, Overall, State, StrangersSeen,
-    UNSENT_MAX, Unsent, UnsentProbes, Verdict, WorstLink,
+    self, Confidence, Direction, EXPLAINS_SECONDS, Headline, MeshState, NarrowLinks, Overall, StrangersSeen,
+    UNSENT_MAX, UnexplainedLosses, UnsentEntry, UnsentProbes, Verdict, WorstLink,
 };
 use crate::report::Missing;
 use crate::verdict::Figures;
@@ -24,17 +24,17 @@ const SLACK_SECONDS: u64 = 60;
 
 /// Returns the verdicts on which these judges agree: those that hold first, the gravest first.
 /// Those that have ended follow.
-pub fn agreed(said: &[Said]) -> Vec<Verdict> {
+pub fn agreed(said: &[JudgeStatement]) -> Vec<Verdict> {
     let needed = needed(said.len());
     let mut taken = HashSet::new();
     let mut agreed = Vec::new();
-    for (first, Said { held, .. }) in said.iter().enumerate() {
+    for (first, JudgeStatement { held, .. }) in said.iter().enumerate() {
         for (place, verdict) in held.verdicts.iter().enumerate() {
             if !taken.insert((first, place)) {
                 continue;
             }
             let mut group = vec![verdict];
-            for (other, Said { held, .. }) in said.iter().enumerate().skip(first + 1) {
+            for (other, JudgeStatement { held, .. }) in said.iter().enumerate().skip(first + 1) {
                 let mut theirs = held.verdicts.iter().enumerate();
                 // One judge that spans all times joins no two faults of others.
                 let is_of_group = |theirs: &Verdict| group.iter().all(|one| is_same(one, theirs));
@@ -67,7 +67,7 @@ const fn needed(judges: usize) -> usize {
 
 /// Returns since when and until when as many of these as must agree remember what happened. `None`
 /// if there are none.
-pub fn remembered(said: &[Said]) -> Option<(u64, u64)> {
+pub fn remembered(said: &[JudgeStatement]) -> Option<(u64, u64)> {
     let mut since: Vec<u64> = said.iter().map(|said| said.held.remembered_since_unix_seconds).collect();
     let mut until: Vec<u64> = said.iter().map(|said| said.held.remembered_until_unix_seconds).collect();
     since.sort_unstable();
@@ -78,7 +78,7 @@ pub fn remembered(said: &[Said]) -> Option<(u64, u64)> {
 
 /// Leaves out the judges that do not see the mesh, if two do. Nothing that they say is held against
 /// them, so it does not count either: it would be free to claim that reports are missing.
-pub fn seeing(mut said: Vec<Said>) -> Vec<Said> {
+pub fn seeing(mut said: Vec<JudgeStatement>) -> Vec<JudgeStatement> {
     if said.iter().filter(|said| said.held.sees_mesh()).count() >= 2 {
         said.retain(|said| said.held.sees_mesh());
     }
@@ -127,29 +127,29 @@ fn middle<T: Ord + Copy + Default>(values: impl Iterator<Item = T>) -> T {
 fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
     let group: Vec<Verdict> = group.iter().map(|verdict| (*verdict).clone().in_order()).collect();
     // Of two values the later beginning, the earlier end and the lesser severity count.
-    let since = group.iter().filter_map(|it| it.since_unix_seconds.map(std::cmp::Reverse));
+    let since = group.iter().filter_map(|verdict| verdict.since_unix_seconds.map(std::cmp::Reverse));
     let since = if since.clone().count() > 0 { Some(middle(since).0) } else { None };
-    let ended = Some(middle(group.iter().map(|it| it.ended_unix_seconds.unwrap_or(u64::MAX))));
+    let ended = Some(middle(group.iter().map(|verdict| verdict.ended_unix_seconds.unwrap_or(u64::MAX))));
     let ended = ended.filter(|end| *end < u64::MAX);
-    let severity = middle(group.iter().map(|it| it.severity));
-    let count = |direction: Direction| group.iter().filter(|it| it.direction == direction).count();
-    let direction = [Direction::In, Direction::Out].into_iter().find(|it| count(*it) * 2 > group.len());
-    let certain = group.iter().filter(|it| it.confidence == Confidence::Certain).count();
-    let confirmed = group.iter().filter(|it| !it.unconfirmed).count();
+    let severity = middle(group.iter().map(|verdict| verdict.severity));
+    let count = |direction: Direction| group.iter().filter(|verdict| verdict.direction == direction).count();
+    let direction = [Direction::In, Direction::Out].into_iter().find(|direction| count(*direction) * 2 > group.len());
+    let certain = group.iter().filter(|verdict| verdict.confidence == Confidence::Certain).count();
+    let confirmed = group.iter().filter(|verdict| !verdict.unconfirmed).count();
     // Of a group of judges that is smaller than the number needed there are no others.
     let enough = needed.min(group.len());
     let of_place = |place: usize| -> Vec<&[String]> {
-        group.iter().map(|it| it.members.get(place).map_or(&[][..], Vec::as_slice)).collect()
+        group.iter().map(|verdict| verdict.members.get(place).map_or(&[][..], Vec::as_slice)).collect()
     };
-    let places = middle(group.iter().map(|it| it.members.len()));
+    let places = middle(group.iter().map(|verdict| verdict.members.len()));
     let owned = |names: Vec<&String>| names.into_iter().cloned().collect();
     let members = (0..places).map(|place| owned(shared(&of_place(place), enough))).collect();
-    let sizes = (0..middle(group.iter().map(|it| it.sizes.len())))
-        .map(|place| middle(group.iter().filter_map(|it| it.sizes.get(place).copied())))
+    let sizes = (0..middle(group.iter().map(|verdict| verdict.sizes.len())))
+        .map(|place| middle(group.iter().filter_map(|verdict| verdict.sizes.get(place).copied())))
         .collect();
-    let mentions: Vec<&[_]> = group.iter().map(|it| it.mentions.as_slice()).collect();
-    let examples: Vec<&[_]> = group.iter().map(|it| it.example.as_slice()).collect();
-    let reasons: Vec<&[_]> = group.iter().map(|it| it.reason.as_slice()).collect();
+    let mentions: Vec<&[_]> = group.iter().map(|verdict| verdict.mentions.as_slice()).collect();
+    let examples: Vec<&[_]> = group.iter().map(|verdict| verdict.example.as_slice()).collect();
+    let reasons: Vec<&[_]> = group.iter().map(|verdict| verdict.reason.as_slice()).collect();
     let first = &group[0];
     Verdict {
         reason: shared(&reasons, enough).first().map(|reason| **reason),
@@ -161,7 +161,7 @@ fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
         confidence: if judges > 1 && certain >= needed { Confidence::Certain } else { Confidence::Likely },
         family: first.family,
         protocol: first.protocol,
-        figures: Figures::medians(&group.iter().map(|it| &it.figures).collect::<Vec<_>>(), enough),
+        figures: Figures::medians(&group.iter().map(|verdict| &verdict.figures).collect::<Vec<_>>(), enough),
         mentions: shared(&mentions, enough).into_iter().cloned().collect(),
         example: shared(&examples, enough).first().map(|example| (*example).clone()),
         since_unix_seconds: since,
@@ -173,9 +173,9 @@ fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
 }
 
 /// Returns what these judges say beside the verdicts. At least one is given.
-pub fn overview(said: &[Said]) -> Overview {
+pub fn overview(said: &[JudgeStatement]) -> Overview {
     let needed = needed(said.len());
-    let all = || said.iter().map(|it| &it.held.overview);
+    let all = || said.iter().map(|judge| &judge.held.overview);
     let names = |list: fn(&Overview) -> &[String]| {
         let lists: Vec<&[String]> = all().map(list).collect();
         shared(&lists, needed).into_iter().cloned().collect()
@@ -192,92 +192,99 @@ pub fn overview(said: &[Said]) -> Overview {
     });
     Overview {
         missing: missing.collect(),
-        missing_not_listed: middle(all().map(|it| it.missing_not_listed)),
-        not_gathered: middle(all().map(|it| it.not_gathered)),
+        missing_not_listed: middle(all().map(|overview| overview.missing_not_listed)),
+        not_gathered: middle(all().map(|overview| overview.not_gathered)),
         overall: overall(said, needed),
-        unsent: unsent(said, needed, middle(all().map(|it| it.unsent.unsent_not_listed))),
-        starved: names(|it| &it.starved),
-        leaving: names(|it| &it.leaving),
-        leaving_not_listed: middle(all().map(|it| it.leaving_not_listed)),
+        unsent: unsent(said, needed, middle(all().map(|overview| overview.unsent.unsent_not_listed))),
+        starved: names(|overview| &overview.starved),
+        leaving: names(|overview| &overview.leaving),
+        leaving_not_listed: middle(all().map(|overview| overview.leaving_not_listed)),
     }
 }
 
-fn overall(said: &[Said], needed: usize) -> Overall {
-    let all = || said.iter().map(|it| &it.held.overview.overall);
+fn overall(said: &[JudgeStatement], needed: usize) -> Overall {
+    let all = || said.iter().map(|judge| &judge.held.overview.overall);
     let losses = |over_ten_minutes: bool| {
-        let of = || all().filter_map(|it| it.losses.as_ref()).filter(move |it| it.over_ten_minutes == over_ten_minutes);
+        let of = || {
+            all()
+                .filter_map(|overall| overall.losses.as_ref())
+                .filter(move |losses| losses.over_ten_minutes == over_ten_minutes)
+        };
         if of().count() < needed {
             return None;
         }
         let is_same = |a: &WorstLink, b: &WorstLink| {
             (&a.source, &a.peer, a.network, a.method) == (&b.source, &b.peer, b.network, b.method)
         };
-        let worst = || of().filter_map(|it| it.worst.as_ref());
+        let worst = || of().filter_map(|losses| losses.worst.as_ref());
         let agreed = |link: &&WorstLink| worst().filter(|other| is_same(link, other)).count() >= needed;
         // The more cautious of those that agree counts.
         let worst = worst().filter(agreed).min_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio)).cloned();
-        let (losing, links) = (middle(of().map(|it| it.losing)), middle(of().map(|it| it.links)));
-        Some(Losses { over_ten_minutes, losing, links, worst })
+        let (losing, links) = (middle(of().map(|losses| losses.losing)), middle(of().map(|losses| losses.links)));
+        Some(UnexplainedLosses { over_ten_minutes, losing, links, worst })
     };
-    let narrow: Vec<&NarrowLinks> = all().filter_map(|it| it.narrow.as_ref()).collect();
+    let narrow: Vec<&NarrowLinks> = all().filter_map(|overall| overall.narrow.as_ref()).collect();
     let narrow = alike(&narrow, needed, |a, b| (&a.source, &a.peer) == (&b.source, &b.peer));
     let narrow = narrow.map(|links| NarrowLinks {
-        pairs: middle(links.iter().map(|it| it.pairs)),
-        passes_bytes: middle(links.iter().map(|it| it.passes_bytes)),
+        pairs: middle(links.iter().map(|link| link.pairs)),
+        passes_bytes: middle(links.iter().map(|link| link.passes_bytes)),
         ..links[0].clone()
     });
-    let strangers: Vec<&StrangersSeen> = all().filter_map(|it| it.strangers.as_ref()).collect();
+    let strangers: Vec<&StrangersSeen> = all().filter_map(|overall| overall.strangers.as_ref()).collect();
     let strangers = alike(&strangers, needed, |a, b| (&a.address, &a.node) == (&b.address, &b.node));
-    let strangers =
-        strangers.map(|seen| StrangersSeen { further: middle(seen.iter().map(|it| it.further)), ..seen[0].clone() });
-    let first_unknown: Vec<&[String]> = all().map(|it| it.first_unknown.as_slice()).collect();
+    let strangers = strangers.map(|seen| StrangersSeen {
+        further: middle(seen.iter().map(|strangers| strangers.further)),
+        ..seen[0].clone()
+    });
+    let first_unknown: Vec<&[String]> = all().map(|overall| overall.first_unknown.as_slice()).collect();
     Overall {
         losses: losses(false).or_else(|| losses(true)),
-        unknown: middle(all().map(|it| it.unknown)),
+        unknown: middle(all().map(|overall| overall.unknown)),
         first_unknown: shared(&first_unknown, needed).first().map(|name| (*name).clone()),
-        other_version: middle(all().map(|it| it.other_version)),
-        rows_not_kept: middle(all().map(|it| it.rows_not_kept)),
-        links_not_kept: middle(all().map(|it| it.links_not_kept)),
-        is_unmeasured: all().filter(|it| it.is_unmeasured).count() >= needed,
+        other_version: middle(all().map(|overall| overall.other_version)),
+        rows_not_kept: middle(all().map(|overall| overall.rows_not_kept)),
+        links_not_kept: middle(all().map(|overall| overall.links_not_kept)),
+        is_unmeasured: all().filter(|overall| overall.is_unmeasured).count() >= needed,
         narrow,
         strangers,
     }
 }
 
 /// Returns the line for what these judges agree on. At least one is given.
-pub fn headline(said: &[Said], agreed: &[Verdict], overview: &Overview) -> Headline {
+pub fn headline(said: &[JudgeStatement], agreed: &[Verdict], overview: &Overview) -> Headline {
     let needed = needed(said.len());
-    let now = said.iter().map(|it| it.held.now_unix_seconds).max().unwrap_or(0);
-    let holding: Vec<Verdict> = agreed.iter().filter(|it| it.holds()).cloned().collect();
-    let has_just_ended = |it: &&Verdict| it.ended_unix_seconds.is_some_and(|end| end + EXPLAINS_SECONDS > now);
-    let past: Vec<&Verdict> = agreed.iter().filter(|it| !it.unconfirmed).filter(has_just_ended).collect();
+    let now = said.iter().map(|judge| judge.held.now_unix_seconds).max().unwrap_or(0);
+    let holding: Vec<Verdict> = agreed.iter().filter(|verdict| verdict.holds()).cloned().collect();
+    let has_just_ended =
+        |verdict: &&Verdict| verdict.ended_unix_seconds.is_some_and(|end| end + EXPLAINS_SECONDS > now);
+    let past: Vec<&Verdict> = agreed.iter().filter(|verdict| !verdict.unconfirmed).filter(has_just_ended).collect();
     let line = verdicts::headline(&holding, &past, &overview.overall);
-    if line.state != State::Well {
+    if line.state != MeshState::Well {
         return line;
     }
     // Each of these finds something, but not the same.
-    let claim = |said: &'_ Said| {
-        let mut held = said.held.verdicts.iter().filter(|it| it.holds() && it.kind.is_of_network());
+    let claim = |said: &'_ JudgeStatement| {
+        let mut held = said.held.verdicts.iter().filter(|verdict| verdict.holds() && verdict.kind.is_network_fault());
         held.next().cloned()
     };
-    let is_not_well = |said: &&Said| claim(said).is_some() || said.held.overview.overall.losses.is_some();
+    let is_not_well = |said: &&JudgeStatement| claim(said).is_some() || said.held.overview.overall.losses.is_some();
     let not_well = said.iter().filter(is_not_well).count();
     match said.iter().find_map(claim) {
         Some(claim) if not_well >= needed => verdicts::unconfirmed(&claim),
         _ if said.len() - not_well < needed => {
-            Headline { state: State::Losses, text: "the judges do not agree on a cause".into() }
+            Headline { state: MeshState::Losses, text: "the judges do not agree on a cause".into() }
         }
         _ => line,
     }
 }
 
 /// Returns what enough judges say could not be sent, as the first of them says it.
-fn unsent(said: &[Said], needed: usize, unsent_not_listed: usize) -> UnsentProbes {
+fn unsent(said: &[JudgeStatement], needed: usize, unsent_not_listed: usize) -> UnsentProbes {
     let all = || said.iter().flat_map(|judge| &judge.held.overview.unsent.unsent);
-    let judges = |of: &Unsent| {
+    let judges = |of: &UnsentEntry| {
         said.iter().filter(|judge| judge.held.overview.unsent.unsent.iter().any(|other| of.is_same(other))).count()
     };
-    let mut agreed: Vec<Unsent> = Vec::new();
+    let mut agreed: Vec<UnsentEntry> = Vec::new();
     for entry in all() {
         if agreed.len() < UNSENT_MAX && !agreed.iter().any(|before| before.is_same(entry)) && judges(entry) >= needed {
             agreed.push(entry.clone());
@@ -287,8 +294,8 @@ fn unsent(said: &[Said], needed: usize, unsent_not_listed: usize) -> UnsentProbe
 }
 
 /// Returns the number of nodes that were judged: the middle one of what the judges say.
-pub fn nodes(said: &[Said]) -> usize {
-    middle(said.iter().map(|it| it.held.nodes))
+pub fn nodes(said: &[JudgeStatement]) -> usize {
+    middle(said.iter().map(|judge| judge.held.nodes))
 }
 
 #[cfg(test)]
@@ -301,8 +308,8 @@ mod tests {
     use crate::report::{Method, Network, Protocol, SendError};
     use crate::verdict::{Figure, Mention};
 
-    fn said(verdicts: &[Verdict]) -> Said {
-        Said { node: "n".into(), judge: JUDGE, held: held(verdicts.to_vec()) }
+    fn said(verdicts: &[Verdict]) -> JudgeStatement {
+        JudgeStatement { node: "n".into(), judge: JUDGE, held: held(verdicts.to_vec()) }
     }
 
     fn ended(verdict: Verdict, since: u64, end: u64) -> Verdict {
@@ -310,7 +317,7 @@ mod tests {
     }
 
     fn subjects(verdicts: &[Verdict]) -> Vec<&str> {
-        verdicts.iter().map(|it| it.subject.as_str()).collect()
+        verdicts.iter().map(|verdict| verdict.subject.as_str()).collect()
     }
 
     #[test]
@@ -325,9 +332,11 @@ mod tests {
                 let mut found = subjects(&agreed);
                 found.sort_unstable();
                 assert_eq!(found, ["a->b", "c"]);
-                assert!(agreed.iter().all(|it| it.judges >= Some(2) && it.confidence == Confidence::Certain));
+                assert!(
+                    agreed.iter().all(|verdict| verdict.judges >= Some(2) && verdict.confidence == Confidence::Certain)
+                );
                 let said = headline(&all, &agreed, &overview(&all));
-                assert!(said.state == State::Cause && said.text.ends_with(", and 1 more"));
+                assert!(said.state == MeshState::Cause && said.text.ends_with(", and 1 more"));
             }
         }
     }
@@ -371,7 +380,7 @@ mod tests {
         let alone = agreed(&[said(&[link.clone(), ended(verdict("node", "d"), 100, 200)])]);
         assert_eq!((subjects(&alone), alone[0].confidence), (vec!["a->b", "d"], Confidence::Likely));
         assert!(!alone[0].unconfirmed && alone[1].unconfirmed);
-        let text = |all: &[Said]| headline(all, &agreed(all), &overview(all)).text;
+        let text = |all: &[JudgeStatement]| headline(all, &agreed(all), &overview(all)).text;
         assert_eq!(text(&[said(&[]), said(from_ref(&link))]), "the judges do not agree on a cause");
         assert_eq!(text(&[said(&[]), said(&[]), said(from_ref(&link))]), "all well", "one may lie");
         let others = [said(from_ref(&link)), said(&[verdict("node", "c")]), said(&[])];
@@ -404,7 +413,7 @@ mod tests {
             assert_eq!(agreed(&all)[0].ended_unix_seconds, None);
         }
         let over = |end| said(&[ended(true_one.clone(), 1_000, end)]);
-        let ends = |said: &[Said]| agreed(said)[0].ended_unix_seconds;
+        let ends = |said: &[JudgeStatement]| agreed(said)[0].ended_unix_seconds;
         assert_eq!(ends(&[over(1_300), over(1_315), said(&[lie])]), Some(1_315));
         assert_eq!(ends(&[over(1_300), over(1_315)]), Some(1_300));
     }
@@ -413,10 +422,11 @@ mod tests {
     fn faults_of_one_subject_at_other_times_are_not_the_same() {
         let at = |since, end| ended(verdict("link", "a->b"), since, end);
         let all = [said(&[at(1_000, 1_100), at(5_000, 5_100)]), said(&[at(5_010, 5_115), at(1_015, 1_090)])];
-        let times: Vec<_> = agreed(&all).iter().map(|it| (it.since_unix_seconds, it.ended_unix_seconds)).collect();
+        let times: Vec<_> =
+            agreed(&all).iter().map(|verdict| (verdict.since_unix_seconds, verdict.ended_unix_seconds)).collect();
         assert_eq!(times, [(Some(1_015), Some(1_090)), (Some(5_010), Some(5_100))]);
         assert!(agreed(&[said(&[at(1_000, 1_100)]), said(&[at(1_161, 1_200)])]).is_empty());
-        let flagged = |it: Verdict| Verdict { unconfirmed: true, ..it };
+        let flagged = |verdict: Verdict| Verdict { unconfirmed: true, ..verdict };
         let taken_over = [said(&[flagged(at(1_000, 1_100))]), said(&[at(1_000, 1_100)])];
         assert!(agreed(&taken_over)[0].unconfirmed, "both know it from one");
     }
@@ -430,7 +440,7 @@ mod tests {
             let mut all = honest.to_vec();
             all.insert(place, said(from_ref(&span)));
             let found = agreed(&all);
-            assert!(found.iter().any(|it| it.ended_unix_seconds.is_some_and(|end| end < 1_200)), "{found:?}");
+            assert!(found.iter().any(|verdict| verdict.ended_unix_seconds.is_some_and(|end| end < 1_200)), "{found:?}");
         }
     }
 
@@ -453,7 +463,7 @@ mod tests {
             overview.overall.losses = losing.map(|(losing, source)| {
                 let (source, peer, network, method) = (source.into(), "p".into(), Network::Pod, Method::Icmp);
                 let worst = WorstLink { source, peer, network, method, loss_ratio: 0.5, since_unix_seconds: None };
-                Losses { over_ten_minutes: false, losing, links: 90, worst: Some(worst) }
+                UnexplainedLosses { over_ten_minutes: false, losing, links: 90, worst: Some(worst) }
             });
             said
         };
@@ -463,10 +473,11 @@ mod tests {
             with(&[("b", "a lie"), ("c", "refused")], Some((7, "x")), 2),
         ];
         let found = overview(&all);
-        let missing: Vec<(&str, &str)> = found.missing.iter().map(|it| (it.node.as_str(), it.error.as_str())).collect();
+        let missing: Vec<(&str, &str)> =
+            found.missing.iter().map(|missing| (missing.node.as_str(), missing.error.as_str())).collect();
         assert_eq!(missing, [("b", "its report could not be read"), ("c", "refused")]);
         assert_eq!((&found.starved, found.not_gathered, nodes(&all)), (&vec!["s".to_owned()], 2, 3));
-        let line = |all: &[Said]| headline(all, &[], &overview(all)).text;
+        let line = |all: &[JudgeStatement]| headline(all, &[], &overview(all)).text;
         assert_eq!(line(&all), "4 of 90 links lose: 50.0 % from x to p; no cause stands out");
         assert_eq!(line(&all[..2]), "the judges do not agree on a cause");
         let other = with(&[], Some((7, "y")), 0);
@@ -495,9 +506,9 @@ mod tests {
         assert_eq!(noted([Some(("a", 4, 1_300)), Some(("b", 4, 1_300)), None]), None);
     }
 
-    fn with_unsent(node: &str) -> Said {
+    fn with_unsent(node: &str) -> JudgeStatement {
         let mut said = said(&[]);
-        said.held.overview.unsent.unsent = vec![Unsent {
+        said.held.overview.unsent.unsent = vec![UnsentEntry {
             node: node.into(),
             network: Network::Pod,
             protocols: vec![Protocol::Icmp],
@@ -517,7 +528,7 @@ mod tests {
                 let mut all = vec![honest.clone(), honest.clone()];
                 all.insert(place, liar.clone());
                 let found = overview(&all).unsent.unsent;
-                assert_eq!(found.iter().map(|it| it.node.as_str()).collect::<Vec<_>>(), ["a"]);
+                assert_eq!(found.iter().map(|missing| missing.node.as_str()).collect::<Vec<_>>(), ["a"]);
             }
         }
         assert_eq!(overview(&[with_unsent("a"), with_unsent("b")]).unsent.unsent, [], "they do not agree on it");

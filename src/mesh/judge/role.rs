@@ -47,7 +47,7 @@ pub struct Seen {
 
 /// A change of the role, which [`Role::checked`] returns once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum RoleChange {
     /// The agent judges from now on.
     Begins,
     /// The agent no longer judges.
@@ -75,16 +75,16 @@ impl Role {
     }
 
     /// Takes the result of a check. Returns the change of the role, if it changes.
-    pub fn checked(&mut self, seen: Seen, now: Nanos) -> Option<Change> {
+    pub fn checked(&mut self, seen: Seen, now: Nanos) -> Option<RoleChange> {
         let Some(better) = seen.better else {
             self.lacking_since = None;
-            return std::mem::take(&mut self.judges).then_some(Change::Ends);
+            return std::mem::take(&mut self.judges).then_some(RoleChange::Ends);
         };
         if seen.judges >= JUDGES {
             self.lacking_since = None;
             let ends = self.judges && seen.proven >= JUDGES;
             self.judges &= !ends;
-            return ends.then_some(Change::Ends);
+            return ends.then_some(RoleChange::Ends);
         }
         let since = *self.lacking_since.get_or_insert(now);
         let steps = u32::try_from(better).unwrap_or(u32::MAX);
@@ -92,7 +92,7 @@ impl Role {
             if seen.is_small { Duration::ZERO } else { self.times.lacking + self.times.step.saturating_mul(steps) };
         let begins = !self.judges && now.since(since) >= wait.into();
         self.judges |= begins;
-        begins.then_some(Change::Begins)
+        begins.then_some(RoleChange::Begins)
     }
 
     /// Returns when to check next, after a check that found `seen` at `now`.

@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use super::document::Said;
+use super::document::JudgeStatement;
 use super::quorum;
 use crate::limits::MESH_VERDICTS_MAX;
 use crate::mesh::verdicts::{self, Confidence, Identity, Kind, Verdict};
@@ -63,7 +63,7 @@ pub struct Suspects {
 impl Suspects {
     /// Returns the verdicts over judges that are suspect, once in a round. `own` is what this agent
     /// says. With fewer than two others there are none, because it cannot be told which is right.
-    pub fn judged(&mut self, now: Nanos, own: &Said, others: &[Said]) -> Vec<Verdict> {
+    pub fn judged(&mut self, now: Nanos, own: &JudgeStatement, others: &[JudgeStatement]) -> Vec<Verdict> {
         self.see(now, own, others);
         let before = std::mem::take(&mut self.disputes);
         let [a, b] = others else { return Vec::new() };
@@ -77,15 +77,18 @@ impl Suspects {
         };
         let mut suspects = Vec::new();
         for (judge, third) in [(a, b), (b, a)] {
-            let compared = |said: &'_ Said| {
+            let compared = |said: &'_ JudgeStatement| {
                 let verdicts = said.held.verdicts.iter();
                 verdicts.filter(|verdict| together.compares(verdict)).cloned().collect::<Vec<_>>()
             };
-            let adds = compared(judge).into_iter().filter(|it| !may_have(own, it) && !may_have(third, it));
+            let adds =
+                compared(judge).into_iter().filter(|verdict| !may_have(own, verdict) && !may_have(third, verdict));
             let of_third = compared(third);
-            let both = compared(own).into_iter().filter(|it| of_third.iter().any(|other| is_same_fault(it, other)));
-            let lacks = both.filter(|it| !may_have(judge, it));
-            let disputed = adds.map(|it| (Differs::Adds, it)).chain(lacks.map(|it| (Differs::Lacks, it)));
+            let both =
+                compared(own).into_iter().filter(|verdict| of_third.iter().any(|other| is_same_fault(verdict, other)));
+            let lacks = both.filter(|verdict| !may_have(judge, verdict));
+            let disputed =
+                adds.map(|verdict| (Differs::Adds, verdict)).chain(lacks.map(|verdict| (Differs::Lacks, verdict)));
             let mut worst: Option<(u8, Differs, Verdict)> = None;
             for (differs, verdict) in disputed {
                 let finding = fault(&verdict);
@@ -108,7 +111,7 @@ impl Suspects {
 
     /// Takes which judges see the mesh in this round. The count of a judge that missed a round
     /// restarts.
-    fn see(&mut self, now: Nanos, own: &Said, others: &[Said]) {
+    fn see(&mut self, now: Nanos, own: &JudgeStatement, others: &[JudgeStatement]) {
         let before = std::mem::take(&mut self.seeing);
         let judges = std::iter::once(own).chain(others).filter(|said| said.held.sees_mesh());
         self.seeing.extend(judges.map(|said| {
@@ -154,7 +157,7 @@ fn is_same_fault(a: &Verdict, b: &Verdict) -> bool {
 }
 
 /// Whether a judge has a verdict over the same fault, or holds so many that its list may lack it.
-fn may_have(said: &Said, verdict: &Verdict) -> bool {
+fn may_have(said: &JudgeStatement, verdict: &Verdict) -> bool {
     let theirs = &said.held.verdicts;
     theirs.iter().any(|theirs| is_same_fault(theirs, verdict))
         || verdict.holds() && theirs.iter().filter(|theirs| theirs.holds()).count() >= MESH_VERDICTS_MAX
@@ -176,12 +179,12 @@ mod tests {
         Verdict { since_unix_seconds: Some(BEGIN), ..of_kind(kind, subject) }
     }
 
-    fn said(node: &str, verdicts: &[Verdict]) -> Said {
-        Said { node: node.into(), judge: JUDGE, held: held(verdicts.to_vec()) }
+    fn said(node: &str, verdicts: &[Verdict]) -> JudgeStatement {
+        JudgeStatement { node: node.into(), judge: JUDGE, held: held(verdicts.to_vec()) }
     }
 
     /// A judge that lacks the reports of two of its three nodes.
-    fn lacking(node: &str, verdicts: &[Verdict]) -> Said {
+    fn lacking(node: &str, verdicts: &[Verdict]) -> JudgeStatement {
         let mut said = said(node, verdicts);
         let missing = |node: &str| Missing { node: node.into(), error: "timeout".into() };
         said.held.overview.missing = ["x", "y"].map(missing).into();
@@ -189,10 +192,10 @@ mod tests {
     }
 
     /// The evidence of the suspects in this round.
-    fn judged(suspects: &mut Suspects, round: u64, mut own: Said, others: &[Said]) -> Vec<String> {
+    fn judged(suspects: &mut Suspects, round: u64, mut own: JudgeStatement, others: &[JudgeStatement]) -> Vec<String> {
         own.held.now_unix_seconds = BEGIN + round * 15;
         let found = suspects.judged(Nanos::from_millis(round * 15_000), &own, others);
-        found.iter().map(|it| format!("{}: {}", it.subject, verdicts::wording::evidence(it))).collect()
+        found.iter().map(|verdict| format!("{}: {}", verdict.subject, verdicts::wording::evidence(verdict))).collect()
     }
 
     /// The evidence of the suspects in each of this many rounds.
@@ -317,7 +320,7 @@ mod tests {
             for round in 0..100 {
                 let away = does_answer.then(|| lacking("a", &[]));
                 let [a, b] = [of("a", true, round).or(away), of("b", false, round)];
-                let others: Vec<Said> = [a, b].into_iter().flatten().collect();
+                let others: Vec<JudgeStatement> = [a, b].into_iter().flatten().collect();
                 let own = of("own", false, round).expect("it judges");
                 assert!(judged(&mut suspects, round, own, &others).is_empty(), "{does_answer}, in round {round}");
             }

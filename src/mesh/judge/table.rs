@@ -21,12 +21,12 @@
 
 use std::collections::BTreeMap;
 
-use super::document::Said;
+use super::document::JudgeStatement;
 use super::quorum::{self, is_same};
 use super::remembered::Remembered;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_UNCONFIRMED_PART, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{
-    EXPLAINS_SECONDS, Identity, Judged, Kind, Verdict, identity, is_same_finding, may_share_links,
+    EXPLAINS_SECONDS, Identity, Kind, RankedVerdicts, Verdict, identity, is_same_finding, may_share_links,
 };
 use crate::verdict::Figures;
 
@@ -51,8 +51,8 @@ const KEPT_SECONDS: u64 = 24 * 3_600;
 /// The verdicts of a judge: at most [`MESH_VERDICTS_MAX`] that hold, and [`JUDGE_PAST_MAX`] that
 /// have ended.
 #[derive(Debug, Default)]
-pub struct Table {
-    entries: Vec<Entry>,
+pub struct VerdictTable {
+    entries: Vec<TableEntry>,
     dropped: usize,
     /// When the last judgement was made, in Unix seconds.
     judged_unix_seconds: u64,
@@ -60,7 +60,7 @@ pub struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TableEntry {
     /// Its ends are in the order of their names. If it has ended, it has no members.
     verdict: Verdict,
     /// Judgements in a row that lacked it.
@@ -72,7 +72,7 @@ struct Entry {
     strongest: (f64, Figures),
 }
 
-impl Entry {
+impl TableEntry {
     fn new(verdict: &Verdict, place: usize, since: Option<u64>) -> Self {
         let verdict = Verdict { since_unix_seconds: since, judges: None, ..verdict.clone().in_order() };
         let strongest = (verdict.weight, verdict.figures.clone());
@@ -115,9 +115,9 @@ fn is_no_claim(verdict: &Verdict) -> bool {
     verdict.judges >= Some(2) && !verdict.unconfirmed
 }
 
-impl Table {
+impl VerdictTable {
     /// Takes a judgement. A verdict of unknown age has begun now.
-    pub fn judged(&mut self, found: &Judged, now_unix_seconds: u64) {
+    pub fn judged(&mut self, found: &RankedVerdicts, now_unix_seconds: u64) {
         self.dropped = found.not_listed;
         for entry in self.entries.iter_mut().filter(|entry| entry.holds()) {
             entry.lacked = entry.lacked.saturating_add(1);
@@ -127,16 +127,16 @@ impl Table {
         for (place, verdict) in found.verdicts.iter().enumerate() {
             let holding = self.entries.iter_mut().filter(|entry| entry.holds());
             let count = holding.count();
-            let is_of_past = self.is_of_past(verdict) || self.is_rest_of_hole(verdict, found);
+            let is_rest = self.is_rest_of_ended(verdict) || self.is_rest_of_hole(verdict, found);
             let known = self.entries.iter_mut().find(|entry| entry.holds() && is_same_finding(&entry.verdict, verdict));
             match known {
                 // Slow and losing links are one finding, and the graver verdict comes first.
                 Some(known) if known.lacked == 0 => {}
                 Some(known) => *known = known.next(verdict, place),
-                None if is_of_past => {}
+                None if is_rest => {}
                 None if count < MESH_VERDICTS_MAX => {
                     let since = self.beginning(verdict, now_unix_seconds);
-                    self.entries.push(Entry::new(verdict, place, Some(since)));
+                    self.entries.push(TableEntry::new(verdict, place, Some(since)));
                 }
                 None => self.dropped += 1,
             }
@@ -161,7 +161,7 @@ impl Table {
     }
 
     /// Takes over since when two of these remember what happened.
-    pub fn remember(&mut self, said: &[Said]) {
+    pub fn remember(&mut self, said: &[JudgeStatement]) {
         if let Some((since, until)) = quorum::remembered(said).filter(|_| said.len() > 1) {
             self.remembered.extend(since, until);
         }
@@ -173,8 +173,8 @@ impl Table {
     fn beginning(&self, verdict: &Verdict, now_unix_seconds: u64) -> u64 {
         let since = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
         let before = self.entries.iter().map(|entry| &entry.verdict);
-        let before = before.filter(|it| is_same_finding(it, verdict) || may_share_links(it, verdict));
-        match before.filter_map(|it| it.ended_unix_seconds).max().filter(|end| since < *end) {
+        let before = before.filter(|other| is_same_finding(other, verdict) || may_share_links(other, verdict));
+        match before.filter_map(|other| other.ended_unix_seconds).max().filter(|end| since < *end) {
             Some(end) => end.max(self.judged_unix_seconds.saturating_sub(UNSEEN_SECONDS)).min(now_unix_seconds),
             None => since,
         }
@@ -188,7 +188,7 @@ impl Table {
 
     /// Whether a verdict that is not known is what the recent windows still show of one that has
     /// ended.
-    fn is_of_past(&self, verdict: &Verdict) -> bool {
+    fn is_rest_of_ended(&self, verdict: &Verdict) -> bool {
         let ends = self.entries.iter().filter(|entry| entry.verdict.is_loss());
         let mut ends = ends.filter_map(|entry| entry.verdict.ended_unix_seconds);
         verdict.calm_since_unix_seconds.is_some_and(|calm| {
@@ -199,8 +199,8 @@ impl Table {
 
     /// Whether a verdict is over some of the links of a wider one that holds here, and that this
     /// judgement no longer finds, because packets of full size pass again on the others.
-    fn is_rest_of_hole(&self, verdict: &Verdict, found: &Judged) -> bool {
-        let is_closing = |entry: &Entry| {
+    fn is_rest_of_hole(&self, verdict: &Verdict, found: &RankedVerdicts) -> bool {
+        let is_closing = |entry: &TableEntry| {
             let wide = &entry.verdict;
             let is_wider = wide.kind == Kind::Mtu && entry.holds() && wide.weight > verdict.weight;
             is_wider && !found.verdicts.iter().any(|verdict| is_same_finding(verdict, wide))
@@ -211,7 +211,7 @@ impl Table {
     /// Takes a verdict that is over. It ends here, or still holds if it comes and goes.
     fn over(&mut self, verdict: &Verdict) {
         let last_end = self.last_end(verdict);
-        let is_it = |entry: &&mut Entry| entry.holds() && is_same_finding(&entry.verdict, verdict);
+        let is_it = |entry: &&mut TableEntry| entry.holds() && is_same_finding(&entry.verdict, verdict);
         let Some(entry) = self.entries.iter_mut().find(is_it) else { return };
         let since = entry.verdict.since_unix_seconds.unwrap_or(0);
         if last_end.is_some_and(|end| since < end.saturating_add(AGAIN_SECONDS)) {
@@ -225,7 +225,7 @@ impl Table {
     /// it is what the recent windows still show of another one that ended at the same time.
     fn over_before(&mut self, verdict: &Verdict) {
         let Some(ended) = verdict.ended_unix_seconds else { return };
-        let is_rest = |entry: &Entry| {
+        let is_rest = |entry: &TableEntry| {
             let end = entry.verdict.ended_unix_seconds;
             entry.holds() && is_same_finding(&entry.verdict, verdict)
                 || end.is_some_and(|end| end.abs_diff(ended) <= SAME_END_SECONDS)
@@ -241,7 +241,7 @@ impl Table {
         for theirs in agreed {
             let known = self.entries.iter_mut().find(|entry| is_same(&entry.verdict, &theirs));
             match known {
-                Some(Entry { verdict: ours, .. }) => {
+                Some(TableEntry { verdict: ours, .. }) => {
                     ours.unconfirmed &= theirs.unconfirmed;
                     if ours.holds() && theirs.judges >= Some(2) {
                         let since = ours.since_unix_seconds.into_iter().chain(theirs.since_unix_seconds).min();
@@ -256,7 +256,7 @@ impl Table {
 
     fn add_past(&mut self, verdict: &Verdict) {
         if let Some(ended) = verdict.ended_unix_seconds {
-            let mut entry = Entry::new(verdict, 0, verdict.since_unix_seconds);
+            let mut entry = TableEntry::new(verdict, 0, verdict.since_unix_seconds);
             entry.end(ended);
             self.entries.push(entry);
         }
@@ -276,7 +276,7 @@ impl Table {
             let has_room = self.entries.iter().filter(|entry| entry.holds()).count() < MESH_VERDICTS_MAX;
             match verdict.ended_unix_seconds {
                 None if is_no_claim(verdict) && has_room => {
-                    self.entries.push(Entry::new(verdict, place, verdict.since_unix_seconds));
+                    self.entries.push(TableEntry::new(verdict, place, verdict.since_unix_seconds));
                 }
                 Some(_) if !is_known => self.add_past(verdict),
                 _ => {}
@@ -285,8 +285,8 @@ impl Table {
         self.forget(now_unix_seconds);
     }
 
-    /// Takes what these say as [`Table::copy`] does, and since when two of them remember.
-    pub fn copy_of(&mut self, said: &[Said], is_all: bool, now_unix_seconds: u64) {
+    /// Takes what these say as [`VerdictTable::copy`] does, and since when two of them remember.
+    pub fn copy_of(&mut self, said: &[JudgeStatement], is_all: bool, now_unix_seconds: u64) {
         self.copy(&quorum::agreed(said), is_all, now_unix_seconds);
         self.remember(said);
     }
@@ -295,18 +295,18 @@ impl Table {
     fn forget(&mut self, now_unix_seconds: u64) {
         let oldest = now_unix_seconds.saturating_sub(KEPT_SECONDS);
         self.entries.retain(|entry| entry.verdict.ended_unix_seconds.is_none_or(|ended| ended >= oldest));
-        let is_unconfirmed = |entry: &Entry| entry.verdict.unconfirmed;
+        let is_unconfirmed = |entry: &TableEntry| entry.verdict.unconfirmed;
         self.forget_of(is_unconfirmed, JUDGE_UNCONFIRMED_PART, is_unconfirmed);
         self.forget_of(|_| true, 1, is_unconfirmed);
         self.forget_of(|_| true, 1, |_| true);
     }
 
-    /// Drops ended verdicts that `may_go` while those that are `of_these` take more than the past
+    /// Drops ended verdicts that `may_go` while those of the `group` take more than the past
     /// divided by `divisor`.
-    fn forget_of(&mut self, of_these: impl Fn(&Entry) -> bool, divisor: usize, may_go: impl Fn(&Entry) -> bool) {
+    fn forget_of(&mut self, group: impl Fn(&TableEntry) -> bool, divisor: usize, may_go: impl Fn(&TableEntry) -> bool) {
         loop {
-            let ended = || self.entries.iter().filter(|entry| !entry.holds() && of_these(entry));
-            let bytes: usize = ended().map(Entry::bytes).sum();
+            let ended = || self.entries.iter().filter(|entry| !entry.holds() && group(entry));
+            let bytes: usize = ended().map(TableEntry::bytes).sum();
             if ended().count() <= JUDGE_PAST_MAX / divisor && bytes <= JUDGE_PAST_BYTES_MAX / divisor {
                 break;
             }
@@ -324,20 +324,20 @@ impl Table {
     /// that ended in this time, and those that hold. The next judgement may find that one is over.
     pub fn explaining(&self, now_unix_seconds: u64) -> Vec<Verdict> {
         let is_new = |end: u64| end.saturating_add(EXPLAINS_SECONDS) > now_unix_seconds;
-        let all = self.entries.iter().map(|entry| &entry.verdict).filter(|it| !it.unconfirmed);
+        let all = self.entries.iter().map(|entry| &entry.verdict).filter(|verdict| !verdict.unconfirmed);
         all.filter(|verdict| verdict.ended_unix_seconds.is_none_or(is_new)).cloned().collect()
     }
 
     /// Returns the series of the verdicts that hold, and of those that have just ended.
     pub fn series(&self, now_unix_seconds: u64) -> Vec<Verdict> {
-        let mut entries: Vec<&Entry> = self.entries.iter().collect();
+        let mut entries: Vec<&TableEntry> = self.entries.iter().collect();
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.verdict.ended_unix_seconds.unwrap_or(u64::MAX)));
-        let is_shown = |entry: &&Entry| {
+        let is_shown = |entry: &&TableEntry| {
             let Verdict { ended_unix_seconds, unconfirmed, .. } = entry.verdict;
             ended_unix_seconds
                 .is_none_or(|ended| !unconfirmed && ended.saturating_add(EXPORTED_SECONDS) > now_unix_seconds)
         };
-        let mut shown: Vec<&Entry> = Vec::new();
+        let mut shown: Vec<&TableEntry> = Vec::new();
         for entry in entries.into_iter().filter(is_shown) {
             // Of a verdict that returns, the last time counts.
             let is_new = !shown.iter().any(|other| is_same_finding(&other.verdict, &entry.verdict));
@@ -345,13 +345,13 @@ impl Table {
                 shown.push(entry);
             }
         }
-        shown.into_iter().map(Entry::series).collect()
+        shown.into_iter().map(TableEntry::series).collect()
     }
 
     /// Returns all verdicts: those that hold, the gravest first, and then those that have ended,
     /// the last one first.
     pub fn verdicts(&self) -> Vec<Verdict> {
-        let mut entries: Vec<&Entry> = self.entries.iter().collect();
+        let mut entries: Vec<&TableEntry> = self.entries.iter().collect();
         entries.sort_by_key(|entry| {
             (std::cmp::Reverse(entry.verdict.ended_unix_seconds.unwrap_or(u64::MAX)), entry.place)
         });
@@ -370,6 +370,8 @@ mod again;
 mod claims;
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::super::document::tests::verdict as of_kind;
     use super::*;
     use crate::mesh::verdicts::Direction;
@@ -379,8 +381,8 @@ mod tests {
         Verdict { since_unix_seconds: since, ..of_kind("node", &format!("n{node}")) }
     }
 
-    pub(super) fn found(verdicts: &[Verdict]) -> Judged {
-        Judged { verdicts: verdicts.to_vec(), ..Judged::default() }
+    pub(super) fn found(verdicts: &[Verdict]) -> RankedVerdicts {
+        RankedVerdicts { verdicts: verdicts.to_vec(), ..RankedVerdicts::default() }
     }
 
     pub(super) const fn at(round: u64) -> u64 {
@@ -388,21 +390,21 @@ mod tests {
     }
 
     /// The subjects and whether each holds, after judgements of these nodes, one every 15 s.
-    pub(super) fn after(table: &mut Table, rounds: std::ops::Range<u64>, nodes: &[usize]) -> Vec<(String, bool)> {
+    pub(super) fn after(table: &mut VerdictTable, rounds: Range<u64>, nodes: &[usize]) -> Vec<(String, bool)> {
         let verdicts: Vec<Verdict> = nodes.iter().map(|node| verdict(*node, None)).collect();
         let end = at(rounds.end - 1);
         rounds.for_each(|round| table.judged(&found(&verdicts), at(round)));
         let mut series: Vec<_> = table
             .series(end)
             .into_iter()
-            .map(|it| (it.holds(), it.subject))
+            .map(|verdict| (verdict.holds(), verdict.subject))
             .map(|(holds, subject)| (subject, holds))
             .collect();
         series.sort();
         series
     }
 
-    fn of(node: &str, holds: bool) -> (String, bool) {
+    fn row(node: &str, holds: bool) -> (String, bool) {
         (node.to_owned(), holds)
     }
 
@@ -414,14 +416,14 @@ mod tests {
 
     #[test]
     fn a_verdict_ends_after_two_judgements_without_it_and_is_exported_for_ten_minutes() {
-        let mut table = Table::default();
-        assert_eq!(after(&mut table, 1..3, &[1, 2]), [of("n1", true), of("n2", true)]);
-        assert_eq!(after(&mut table, 3..4, &[2]), [of("n1", true), of("n2", true)], "one is not enough");
-        assert_eq!(after(&mut table, 4..5, &[1, 2]), [of("n1", true), of("n2", true)]);
-        assert_eq!(after(&mut table, 5..7, &[2]), [of("n1", false), of("n2", true)]);
-        assert_eq!(after(&mut table, 7..46, &[2]), [of("n1", false), of("n2", true)]);
-        assert_eq!(after(&mut table, 46..47, &[2]), [of("n2", true)]);
-        let kept: Vec<_> = table.verdicts().into_iter().map(|it| (it.subject, it.ended_unix_seconds)).collect();
+        let mut table = VerdictTable::default();
+        assert_eq!(after(&mut table, 1..3, &[1, 2]), [row("n1", true), row("n2", true)]);
+        assert_eq!(after(&mut table, 3..4, &[2]), [row("n1", true), row("n2", true)], "one is not enough");
+        assert_eq!(after(&mut table, 4..5, &[1, 2]), [row("n1", true), row("n2", true)]);
+        assert_eq!(after(&mut table, 5..7, &[2]), [row("n1", false), row("n2", true)]);
+        assert_eq!(after(&mut table, 7..46, &[2]), [row("n1", false), row("n2", true)]);
+        assert_eq!(after(&mut table, 46..47, &[2]), [row("n2", true)]);
+        let kept: Vec<_> = table.verdicts().into_iter().map(|past| (past.subject, past.ended_unix_seconds)).collect();
         assert_eq!(kept, [("n2".to_owned(), None), ("n1".to_owned(), Some(at(6)))]);
         table.judged(&found(&[]), at(6) + KEPT_SECONDS);
         assert_eq!(table.verdicts().len(), 2);
@@ -430,18 +432,18 @@ mod tests {
     }
 
     /// A judgement that finds a node to be over since then.
-    pub(super) fn over(node: usize, since: u64, end: u64) -> Judged {
+    pub(super) fn over(node: usize, since: u64, end: u64) -> RankedVerdicts {
         let verdict = Verdict { ended_unix_seconds: Some(end), ..verdict(node, Some(since)) };
-        Judged { ended: vec![verdict], ..Judged::default() }
+        RankedVerdicts { ended: vec![verdict], ..RankedVerdicts::default() }
     }
 
-    pub(super) fn times(table: &Table) -> Vec<(Option<u64>, Option<u64>)> {
-        table.verdicts().into_iter().map(|it| (it.since_unix_seconds, it.ended_unix_seconds)).collect()
+    pub(super) fn times(table: &VerdictTable) -> Vec<(Option<u64>, Option<u64>)> {
+        table.verdicts().into_iter().map(|verdict| (verdict.since_unix_seconds, verdict.ended_unix_seconds)).collect()
     }
 
     #[test]
     fn what_was_over_before_it_was_found_is_of_the_past_once() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         for round in 1..4 {
             table.judged(&over(1, 900, 908 + round), at(round));
             assert_eq!(times(&table), [(Some(900), Some(909))]);
@@ -456,12 +458,12 @@ mod tests {
 
     #[test]
     fn what_the_recent_windows_still_show_of_an_end_does_not_begin() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         let lossy = |node, calm| Verdict { calm_since_unix_seconds: calm, ..verdict(node, Some(900)) };
         table.judged(&found(&[lossy(1, None)]), at(1));
         let over = |end| Verdict { ended_unix_seconds: Some(end), ..lossy(1, None) };
-        table.judged(&Judged { ended: vec![over(at(1))], ..Judged::default() }, at(2));
-        let holding = |table: &Table| table.verdicts().iter().filter(|it| it.holds()).count();
+        table.judged(&RankedVerdicts { ended: vec![over(at(1))], ..RankedVerdicts::default() }, at(2));
+        let holding = |table: &VerdictTable| table.verdicts().iter().filter(|verdict| verdict.holds()).count();
         for calm in [at(0), at(1), at(1) + END_KNOWN_SECONDS] {
             table.judged(&found(&[lossy(1, Some(calm)), lossy(2, Some(calm))]), at(3));
             assert_eq!(holding(&table), 0, "no loss after {calm}");
@@ -473,9 +475,9 @@ mod tests {
     #[test]
     fn a_hole_that_closes_link_by_link_has_no_verdicts_over_the_rest() {
         let hole = |kind_of: &str, weight| Verdict { weight, ..of_kind("mtu", kind_of) };
-        let mut table = Table::default();
-        let subjects = |table: &Table| -> Vec<String> {
-            table.verdicts().into_iter().filter(Verdict::holds).map(|it| it.subject).collect()
+        let mut table = VerdictTable::default();
+        let subjects = |table: &VerdictTable| -> Vec<String> {
+            table.verdicts().into_iter().filter(Verdict::holds).map(|verdict| verdict.subject).collect()
         };
         table.judged(&found(&[hole("*", 9.0)]), at(1));
         table.judged(&found(&[hole("a", 4.0), hole("b->c", 0.0)]), at(2));
@@ -490,28 +492,28 @@ mod tests {
 
     #[test]
     fn judgements_without_most_reports_end_nothing() {
-        let mut table = Table::default();
-        assert_eq!(after(&mut table, 1..2, &[1]), [of("n1", true)]);
+        let mut table = VerdictTable::default();
+        assert_eq!(after(&mut table, 1..2, &[1]), [row("n1", true)]);
         for round in 2..6 {
-            table.judged(&Judged { is_partial: true, are_links_back: true, ..found(&[]) }, at(round));
+            table.judged(&RankedVerdicts { is_partial: true, are_links_back: true, ..found(&[]) }, at(round));
         }
-        assert_eq!(after(&mut table, 6..7, &[]), [of("n1", true)], "the first one that counts");
-        table.judged(&Judged { is_partial: true, ..found(&[]) }, at(7));
-        assert_eq!(after(&mut table, 8..9, &[]), [of("n1", false)]);
+        assert_eq!(after(&mut table, 6..7, &[]), [row("n1", true)], "the first one that counts");
+        table.judged(&RankedVerdicts { is_partial: true, ..found(&[]) }, at(7));
+        assert_eq!(after(&mut table, 8..9, &[]), [row("n1", false)]);
     }
 
     #[test]
     fn one_judgement_without_a_verdict_is_enough_once_links_are_back() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         table.judged(&found(&[verdict(1, Some(900))]), at(1));
-        table.judged(&Judged { are_links_back: true, ..found(&[]) }, at(2));
+        table.judged(&RankedVerdicts { are_links_back: true, ..found(&[]) }, at(2));
         assert_eq!(times(&table), [(Some(900), Some(at(2)))]);
     }
 
     #[test]
     fn a_verdict_that_holds_keeps_its_beginning_and_one_that_returns_has_a_new_one() {
-        let mut table = Table::default();
-        let since = |table: &Table| table.series(at(9))[0].since_unix_seconds;
+        let mut table = VerdictTable::default();
+        let since = |table: &VerdictTable| table.series(at(9))[0].since_unix_seconds;
         table.judged(&found(&[verdict(1, Some(900))]), at(1));
         table.judged(&found(&[verdict(1, Some(950))]), at(2));
         table.judged(&found(&[]), at(3));
@@ -528,7 +530,7 @@ mod tests {
 
     #[test]
     fn at_most_64_verdicts_hold_and_the_rest_is_counted() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         let nodes: Vec<usize> = (0..60).collect();
         after(&mut table, 1..2, &nodes);
         after(&mut table, 2..4, &nodes[10..]);
@@ -536,13 +538,13 @@ mod tests {
         let series = after(&mut table, 4..5, &more);
         assert_eq!((series.len(), table.dropped()), (MESH_VERDICTS_MAX, 6));
         assert!(series.iter().all(|(_, holds)| *holds), "{series:?}");
-        table.judged(&Judged { not_listed: 3, ..found(&[verdict(10, None)]) }, at(5));
+        table.judged(&RankedVerdicts { not_listed: 3, ..found(&[verdict(10, None)]) }, at(5));
         assert_eq!(table.dropped(), 3);
     }
 
     #[test]
     fn an_ended_verdict_has_the_figures_with_the_strongest_evidence() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         for (round, weight) in [(1, 9.0), (2, 70.0), (3, 12.0)] {
             let figures = Figures::default().with([(Figure::Lost, weight)]);
             table.judged(&found(&[Verdict { figures, weight, ..verdict(1, None) }]), at(round));
@@ -555,37 +557,41 @@ mod tests {
 
     #[test]
     fn the_first_of_two_equal_findings_counts() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         let mut other = verdict(1, None);
         other.direction = Direction::In;
         table.judged(&found(&[verdict(1, None), other]), at(1));
-        assert_eq!(table.series(at(1)).iter().map(|it| it.direction).collect::<Vec<_>>(), [Direction::Both]);
+        assert_eq!(table.series(at(1)).iter().map(|verdict| verdict.direction).collect::<Vec<_>>(), [Direction::Both]);
     }
 
     #[test]
     fn the_gravest_verdict_is_the_first_and_the_ends_of_a_link_are_in_order() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         let link = Verdict { direction: Direction::Out, ..of_kind("link", "b->a") };
         table.judged(&found(&[verdict(1, None), link.clone()]), at(1));
         table.judged(&found(&[link, verdict(1, None)]), at(2));
         let verdicts = table.verdicts();
-        let subjects: Vec<&str> = verdicts.iter().map(|it| it.subject.as_str()).collect();
+        let subjects: Vec<&str> = verdicts.iter().map(|verdict| verdict.subject.as_str()).collect();
         assert_eq!((subjects, verdicts[0].direction), (vec!["a->b", "n1"], Direction::In));
     }
 
     #[test]
     fn the_past_is_bounded_and_what_returns_most_often_makes_room() {
-        let mut table = Table::default();
+        let mut table = VerdictTable::default();
         table.take_over(past(7_000..7_010, at(1)), at(1));
         for time in 0..500 {
             let end = at(100 + time * 11);
             table.take_over(past(std::iter::once(1), end), end);
         }
-        let subjects = |table: &Table| table.verdicts().into_iter().map(|it| it.subject).collect::<Vec<_>>();
+        let subjects =
+            |table: &VerdictTable| table.verdicts().into_iter().map(|verdict| verdict.subject).collect::<Vec<_>>();
         let entries = table.entries.iter();
-        let bytes: usize = entries.map(Entry::bytes).sum();
+        let bytes: usize = entries.map(TableEntry::bytes).sum();
         assert!(table.entries.len() <= JUDGE_PAST_MAX && bytes <= JUDGE_PAST_BYTES_MAX, "{bytes}");
         let kept = subjects(&table);
-        assert!(kept.len() > 100 && kept.iter().filter(|it| it.starts_with("n700")).count() == 10, "{kept:?}");
+        assert!(
+            kept.len() > 100 && kept.iter().filter(|subject| subject.starts_with("n700")).count() == 10,
+            "{kept:?}"
+        );
     }
 }

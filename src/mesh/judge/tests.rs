@@ -29,7 +29,7 @@ struct Cut {
 
 struct Agent {
     role: Role,
-    table: Table,
+    table: VerdictTable,
     term: Option<Term>,
     /// What it holds as a judge or keeps of judges, and when it was written.
     document: Option<(Arc<[u8]>, u64)>,
@@ -42,7 +42,7 @@ struct Agent {
 
 impl Agent {
     fn new(protocol: Option<Method>) -> Self {
-        let (role, table) = (Role::new(JudgeTimes::default()), Table::default());
+        let (role, table) = (Role::new(JudgeTimes::default()), VerdictTable::default());
         Self { role, table, term: None, document: None, rounds: 0, began: 0, is_killed: false, protocol }
     }
 }
@@ -67,7 +67,7 @@ impl World {
         Self { agents: protocols.into_iter().map(Agent::new).collect(), cuts: cuts.to_vec(), now: 0 }
     }
 
-    fn of(count: usize, cuts: &[Cut]) -> Self {
+    fn with_agents(count: usize, cuts: &[Cut]) -> Self {
         Self { agents: (0..count).map(|_| Agent::new(None)).collect(), cuts: cuts.to_vec(), now: 0 }
     }
 
@@ -85,7 +85,7 @@ impl World {
     }
 
     /// What the judge `to` says to the agent `from`.
-    fn said(&self, from: usize, to: usize) -> Option<Said> {
+    fn said(&self, from: usize, to: usize) -> Option<JudgeStatement> {
         let agent = &self.agents[to];
         let is_judge = agent.term.is_some() && agent.rounds > 0;
         let (text, written) =
@@ -96,7 +96,7 @@ impl World {
     }
 
     /// What the agent `to` keeps of judges, or holds as one, as it says to `from`.
-    fn kept(&self, from: usize, to: usize) -> Option<Said> {
+    fn kept(&self, from: usize, to: usize) -> Option<JudgeStatement> {
         let agent = &self.agents[to];
         let (text, written) = agent.document.as_ref().filter(|_| !agent.is_killed && self.reaches(from, to))?;
         let answer = JudgeAnswer { age_seconds: (self.now - written) as f64, ..JudgeAnswer::NO };
@@ -104,13 +104,13 @@ impl World {
     }
 
     /// What the best-ranked other judges say, at most this many.
-    fn others(&self, agent: usize, count: usize) -> Vec<Said> {
+    fn others(&self, agent: usize, count: usize) -> Vec<JudgeStatement> {
         let others = (0..self.agents.len().min(RANKED)).filter(|other| *other != agent);
         others.filter_map(|other| self.said(agent, other)).take(count).collect()
     }
 
     /// What all others keep of judges.
-    fn all_kept(&self, agent: usize) -> Vec<Said> {
+    fn all_kept(&self, agent: usize) -> Vec<JudgeStatement> {
         let others = (0..self.agents.len().min(RANKED)).filter(|other| *other != agent);
         others.filter_map(|other| self.kept(agent, other)).collect()
     }
@@ -126,7 +126,7 @@ impl World {
         let (now_unix_seconds, nodes) = (BEGIN + self.now, self.agents.len());
         let Agent { table, document, .. } = &mut self.agents[agent];
         table.copy_of(&said, is_all, now_unix_seconds);
-        *document = Some((Held::of(table, (nodes, Overview::default()), now_unix_seconds).text(), self.now));
+        *document = Some((Held::from_table(table, (nodes, Overview::default()), now_unix_seconds).text(), self.now));
     }
 
     /// Whether a judge is one to another agent.
@@ -138,20 +138,20 @@ impl World {
 
     fn check(&mut self, agent: usize) {
         let better: Vec<&Agent> =
-            (0..agent).filter(|better| self.is_heard(agent, *better)).map(|it| &self.agents[it]).collect();
+            (0..agent).filter(|better| self.is_heard(agent, *better)).map(|better| &self.agents[better]).collect();
         let proven = better.iter().filter(|better| better.rounds >= ROUNDS_PROVEN).count();
         let seen = Seen { better: Some(agent), judges: better.len(), proven, is_small: false };
         let now = at(self.now);
         let checked = &mut self.agents[agent];
         match checked.role.checked(seen, now) {
-            Some(Change::Begins) => checked.term = Some(Term::new(now)),
-            Some(Change::Ends) => (checked.term, checked.rounds) = (None, 0),
+            Some(RoleChange::Begins) => checked.term = Some(Term::new(now)),
+            Some(RoleChange::Ends) => (checked.term, checked.rounds) = (None, 0),
             None => {}
         }
     }
 
     /// What a judgement of an agent finds, and the nodes whose report is missing.
-    fn judge(&self, agent: usize) -> (Found, Vec<Missing>) {
+    fn judge(&self, agent: usize) -> (RankedVerdicts, Vec<Missing>) {
         let count = self.agents.len();
         let is_missing = |node: &usize| !self.reaches(agent, *node);
         let missing: Vec<Missing> =
@@ -170,7 +170,7 @@ impl World {
                 ended.push(Verdict { ended_unix_seconds: Some(BEGIN + cut.to), ..of });
             }
         }
-        (Found { verdicts, ended, is_partial, ..Found::default() }, missing)
+        (RankedVerdicts { verdicts, ended, is_partial, ..RankedVerdicts::default() }, missing)
     }
 
     fn round(&mut self, agent: usize) {
@@ -186,7 +186,7 @@ impl World {
         term.take(table, (found, nodes), said, now, now_unix_seconds);
         let Held { overview, .. } = held(Vec::new());
         let overview = Overview { missing, ..overview };
-        let held = Held::of(table, (nodes, overview), now_unix_seconds);
+        let held = Held::from_table(table, (nodes, overview), now_unix_seconds);
         (*document, *rounds) = (Some((held.text(), self.now)), *rounds + 1);
         self.agents[agent].term = Some(term);
     }
@@ -224,19 +224,19 @@ impl World {
     }
 
     /// The judges that a reader at each agent gets.
-    fn readers(&self) -> Vec<Vec<Said>> {
+    fn readers(&self) -> Vec<Vec<JudgeStatement>> {
         let judges = |agent: &usize| {
             let all = (0..self.agents.len().min(RANKED)).filter_map(|judge| self.said(*agent, judge));
             quorum::seeing(all.take(JUDGES).collect())
         };
         let agents = 0..self.agents.len().min(RANKED);
-        agents.filter(|agent| !self.agents[*agent].is_killed).map(|it| judges(&it)).collect()
+        agents.filter(|agent| !self.agents[*agent].is_killed).map(|agent| judges(&agent)).collect()
     }
 }
 
 /// The faults that a reader at each agent sees in the past, if none holds.
 fn past(world: &World) -> Vec<Vec<(Kind, String)>> {
-    let of = |said: Vec<Said>| {
+    let of = |said: Vec<JudgeStatement>| {
         let verdicts = quorum::agreed(&said);
         assert!(!verdicts.iter().any(Verdict::holds), "{verdicts:?}");
         verdicts.into_iter().map(|verdict| (verdict.kind, verdict.subject)).collect()
@@ -316,7 +316,7 @@ fn the_past_survives_a_rollout_and_stays_confirmed() {
         // The order of the nodes has nothing to do with their ranks. An agent begins after 10 s, and
         // the next one is replaced as soon as it is ready, or later.
         for (step, pause) in [7, 11, 13].into_iter().flat_map(|step| [(step, 14), (step, 20)]) {
-            let mut world = World::of(count, &[node_off(1, 120)]);
+            let mut world = World::with_agents(count, &[node_off(1, 120)]);
             world.until(900);
             let order: Vec<usize> = (0..count).map(|place| place * step % count).collect();
             for batch in order.chunks(at_once) {
@@ -331,7 +331,7 @@ fn the_past_survives_a_rollout_and_stays_confirmed() {
                 let of = format!("{at_once} of {count} at once, in steps of {step}, {pause} s apart");
                 // Only the node that was cut off saw the others silent, which is not handed on.
                 let past = quorum::agreed(&said).into_iter();
-                let past: Vec<_> = past.map(|it| (it.kind, it.subject, it.unconfirmed)).collect();
+                let past: Vec<_> = past.map(|verdict| (verdict.kind, verdict.subject, verdict.unconfirmed)).collect();
                 assert_eq!(past, [(Kind::Node, "n1".to_owned(), false)], "{of}");
                 let since = quorum::remembered(&said).map(|(since, _)| since);
                 assert!(since.is_some_and(|since| since < BEGIN + 120), "{of}: {since:?}");
@@ -342,7 +342,7 @@ fn the_past_survives_a_rollout_and_stays_confirmed() {
 
 #[test]
 fn nothing_is_said_of_a_time_without_judges() {
-    let mut world = World::of(6, &[]);
+    let mut world = World::with_agents(6, &[]);
     world.until(300);
     world.replace(&[0, 1, 2, 3, 4, 5]);
     world.until(600);

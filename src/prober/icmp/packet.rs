@@ -60,7 +60,7 @@ impl EchoFormat {
     /// Writes the echo request for `label` to `destination` into `out`. `out` must have
     /// [`EchoFormat::message_bytes`] bytes.
     pub fn encode(&self, key: &ProbeKey, label: Label, destination: IpAddr, kind: SocketKind, out: &mut [u8]) {
-        let family = Family::of(destination);
+        let family = Family::from_address(destination);
         let payload = &mut out[ECHO_HEADER_BYTES..];
         payload.copy_from_slice(&self.payload);
         if let Some(identity) = payload.first_chunk_mut() {

@@ -22,7 +22,7 @@ const LOST_AFTER: u32 = 2;
 
 /// A link whose flows are probed in turn, one each second, and the suspect besides.
 struct Played {
-    links: crate::statistics::udp::Links,
+    links: crate::statistics::udp::UdpSlots,
     halves: crate::statistics::halves::Halves,
     random: Random,
     second: u32,
@@ -37,17 +37,17 @@ impl Played {
         let mut random = Random(seed);
         let phase = u32::try_from(random.next() % 16).unwrap();
         let before = random.next() % 48;
-        let it =
-            Self { links: crate::statistics::udp::Links::new(), halves, random, second: 0, phase, lost: Vec::new() };
-        (0..before).for_each(|flow| it.link().outcome(u8::try_from(flow % 16).unwrap(), false, false));
-        it
+        let played =
+            Self { links: crate::statistics::udp::UdpSlots::new(), halves, random, second: 0, phase, lost: Vec::new() };
+        (0..before).for_each(|flow| played.link().outcome(u8::try_from(flow % 16).unwrap(), false, false));
+        played
     }
 
     fn link(&self) -> crate::statistics::udp::UdpLinks<'_> {
         self.links.get(crate::peers::SlotId(0), &self.halves).expect("a slot")
     }
 
-    fn flows(&self) -> Flows {
+    fn flows(&self) -> RecentFlows {
         self.link().flows()
     }
 
@@ -162,7 +162,7 @@ fn outages_that_come_and_go_make_no_losing_flow() {
 }
 
 /// Returns the counts of a half, of probes in their order.
-fn of(count: u8, outcome: impl Fn(u8) -> (u8, bool)) -> [FlowReading; FLOWS] {
+fn half(count: u8, outcome: impl Fn(u8) -> (u8, bool)) -> [FlowReading; FLOWS] {
     let mut half = [FlowReading::default(); FLOWS];
     for (flow, is_lost) in (0..count).map(outcome) {
         let flow = &mut half[usize::from(flow)];
@@ -173,26 +173,30 @@ fn of(count: u8, outcome: impl Fn(u8) -> (u8, bool)) -> [FlowReading; FLOWS] {
 
 #[test]
 fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_trace_candidate() {
-    let quiet = of(48, |at| (at % 16, false));
-    let trace = |newer, older| Flows::new([newer, older]).trace_candidate();
+    let quiet = half(48, |at| (at % 16, false));
+    let trace = |newer, older| RecentFlows::new([newer, older]).trace_candidate();
     assert_eq!(trace(quiet, quiet), None);
-    assert_eq!(trace(of(48, |at| (at % 16, true)), quiet).map(|it| it.1), Some(100));
-    assert_eq!(trace(of(48, |at| (at % 16, at == 40)), quiet), None, "one loss");
-    assert_eq!(trace(of(48, |at| if at % 2 == 0 { (9, true) } else { (3, false) }), quiet), Some((9, 88)));
-    assert_eq!(trace(of(4, |at| (at, true)), of(0, |_| (0, false))), None, "little is known");
-    assert_eq!(trace(of(5, |at| (at, true)), quiet).map(|it| it.1), Some(100));
-    assert_eq!(trace(of(1, |_| (2, true)), of(48, |at| (at % 16, at % 5 == 0))).map(|it| it.1), Some(22), "both");
+    assert_eq!(trace(half(48, |at| (at % 16, true)), quiet).map(|worst| worst.1), Some(100));
+    assert_eq!(trace(half(48, |at| (at % 16, at == 40)), quiet), None, "one loss");
+    assert_eq!(trace(half(48, |at| if at % 2 == 0 { (9, true) } else { (3, false) }), quiet), Some((9, 88)));
+    assert_eq!(trace(half(4, |at| (at, true)), half(0, |_| (0, false))), None, "little is known");
+    assert_eq!(trace(half(5, |at| (at, true)), quiet).map(|worst| worst.1), Some(100));
+    assert_eq!(
+        trace(half(1, |_| (2, true)), half(48, |at| (at % 16, at % 5 == 0))).map(|worst| worst.1),
+        Some(22),
+        "both"
+    );
 }
 
 #[test]
 fn a_healthy_link_has_no_suspect_and_a_lost_probe_makes_one() {
-    let (quiet, mut newer) = (of(48, |at| (at % 16, false)), [FlowReading::default(); FLOWS]);
-    assert_eq!(Flows::new([quiet; 2]).suspect(), None);
+    let (quiet, mut newer) = (half(48, |at| (at % 16, false)), [FlowReading::default(); FLOWS]);
+    assert_eq!(RecentFlows::new([quiet; 2]).suspect(), None);
     newer[9] = FlowReading { probes: 1, lost: 1 };
-    let flows = Flows::new([newer, quiet]);
+    let flows = RecentFlows::new([newer, quiet]);
     assert_eq!((flows.suspect(), flows.losing()), (Some(9), [false; FLOWS]));
     assert_eq!(flows.readings()[9], FlowReading { probes: 4, lost: 1 });
-    assert_eq!(Flows::new(Default::default()).losing(), [false; FLOWS]);
+    assert_eq!(RecentFlows::new(Default::default()).losing(), [false; FLOWS]);
 }
 
 #[test]
@@ -200,7 +204,7 @@ fn flows_that_lose_at_different_rates_are_all_losing() {
     let mut half = [FlowReading { probes: 8, lost: 0 }; FLOWS];
     half[3] = FlowReading { probes: 40, lost: 40 };
     half[11] = FlowReading { probes: 40, lost: 9 };
-    let losing = Flows::new([half, Default::default()]).losing();
+    let losing = RecentFlows::new([half, Default::default()]).losing();
     assert_eq!((0..FLOWS).filter(|flow| losing[*flow]).collect::<Vec<_>>(), [3, 11]);
 }
 
@@ -209,7 +213,7 @@ fn flows_that_lose_at_different_rates_are_all_losing() {
 fn flows_that_lose_less_than_the_rest_together_are_not_losing() {
     let mut half = [FlowReading { probes: 12, lost: 4 }; FLOWS];
     half[3] = FlowReading { probes: 40, lost: 40 };
-    assert_eq!(Flows::new([half, Default::default()]).losing(), [false; FLOWS]);
+    assert_eq!(RecentFlows::new([half, Default::default()]).losing(), [false; FLOWS]);
 }
 
 #[test]
@@ -246,15 +250,15 @@ fn a_link_that_loses_alike_on_all_flows_has_next_to_no_evidence() {
 
 #[test]
 fn a_flow_that_may_lose_has_evidence_before_it_is_said_to_lose() {
-    let (quiet, mut newer) = (of(48, |at| (at % 16, false)), of(16, |at| (at, false)));
+    let (quiet, mut newer) = (half(48, |at| (at % 16, false)), half(16, |at| (at, false)));
     newer[9] = FlowReading { probes: 9, lost: 4 };
-    let flows = Flows::new([newer, quiet]);
+    let flows = RecentFlows::new([newer, quiet]);
     let (flow, nats) = flows.evidence().expect("it lost four of nine");
     assert!(flow == 9 && nats > 0.0 && nats < f64::from(FLOW_NATS_MIN), "{flow}: {nats}");
     assert_eq!((flows.losing(), flows.trace_candidate()), ([false; FLOWS], None));
     newer[9] = FlowReading { probes: 2, lost: 2 };
-    assert_eq!(Flows::new([newer, quiet]).evidence(), None, "no extra probe has tested it");
-    assert_eq!(Flows::new([quiet; 2]).evidence(), None);
+    assert_eq!(RecentFlows::new([newer, quiet]).evidence(), None, "no extra probe has tested it");
+    assert_eq!(RecentFlows::new([quiet; 2]).evidence(), None);
 }
 
 /// A verdict ends with 12 answers if the flow lost all, and with 26 if it lost half

@@ -11,7 +11,7 @@ use crate::units::Nanos;
 
 /// The sums of one minute.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sum {
+struct MinuteSum {
     loss: f64,
     measured: u16,
     /// Number of links by the octave of their median.
@@ -22,7 +22,7 @@ struct Sum {
 /// The hour of links that are read one after the other.
 #[derive(Clone, Debug)]
 pub struct LinksHour {
-    sums: Vec<Sum>,
+    sums: Vec<MinuteSum>,
     ended: u32,
     /// When the last minute ended, on the monotonic clock.
     pub end: Nanos,
@@ -31,7 +31,7 @@ pub struct LinksHour {
 impl LinksHour {
     /// Returns the hour of no link, over the same minutes as this one's.
     pub fn over(hour: &HourReading) -> Self {
-        let sums = vec![Sum::default(); hour.minutes.count];
+        let sums = vec![MinuteSum::default(); hour.minutes.count];
         Self { sums, ended: hour.minutes.ended, end: hour.end }
     }
 
@@ -52,11 +52,11 @@ impl LinksHour {
 
     /// Returns the minutes in order from the oldest.
     pub fn steps(&self) -> Vec<HourStep> {
-        self.sums.iter().map(Sum::step).collect()
+        self.sums.iter().map(MinuteSum::step).collect()
     }
 }
 
-impl Sum {
+impl MinuteSum {
     fn step(&self) -> HourStep {
         let links: u16 = self.medians.iter().sum();
         let reached = self.medians.iter().scan(0, |sum, links| {

@@ -131,7 +131,7 @@ fn a_run_as_old_as_the_hour_begins_with_its_first_minute() {
 
 /// Returns the last ten minutes of a peer with 60 probes per minute. `minutes` has the number of
 /// lost probes per minute; `None` is a minute without a tick.
-fn ten_minutes(minutes: &[Option<u32>]) -> Option<TenMinutes> {
+fn ten_minutes(minutes: &[Option<u32>]) -> Option<TenMinuteOutcomes> {
     let hours = hours();
     let mut total = Outcomes::default();
     for (minute, lost) in (0..).zip(minutes) {
@@ -145,7 +145,7 @@ fn ten_minutes(minutes: &[Option<u32>]) -> Option<TenMinutes> {
 
 #[test]
 fn ten_minutes_count_every_loss_of_whole_minutes() {
-    let sum = |seconds, lost| Some(TenMinutes { seconds, sent: seconds, lost });
+    let sum = |seconds, lost| Some(TenMinuteOutcomes { seconds, sent: seconds, lost });
     assert_eq!(ten_minutes(&[]), None);
     assert_eq!(ten_minutes(&[Some(60)]), None, "the agent's first minute may be a part of one");
     assert_eq!(ten_minutes(&[Some(60), Some(1)]), sum(60, 1));
@@ -170,13 +170,13 @@ fn a_minute_beside_one_without_measurement_does_not_count() {
         hours.turn(minute, minute + 1, |_| (Outcomes { answered, lost }, None));
     }
     let sum = |hours: &Hours| hours.read(SLOT).expect("an hour").last_ten(60);
-    assert_eq!(sum(&hours), Some(TenMinutes { seconds: 240, sent: 240, lost: 0 }));
+    assert_eq!(sum(&hours), Some(TenMinuteOutcomes { seconds: 240, sent: 240, lost: 0 }));
     // The peer leaves in the next minute. That this minute was cut short is known one minute later.
     let left = Outcomes { answered: 2 + 60 * 4 + 3, lost: 4 + 3 };
     hours.turn(20, 21, |_| (left, None));
-    assert_eq!(sum(&hours), Some(TenMinutes { seconds: 300, sent: 300, lost: 30 }));
+    assert_eq!(sum(&hours), Some(TenMinuteOutcomes { seconds: 300, sent: 300, lost: 30 }));
     hours.turn(21, 22, |_| (left, None));
-    assert_eq!(sum(&hours), Some(TenMinutes { seconds: 240, sent: 240, lost: 0 }));
+    assert_eq!(sum(&hours), Some(TenMinuteOutcomes { seconds: 240, sent: 240, lost: 0 }));
 }
 
 #[test]

@@ -3,10 +3,11 @@
 //! A judge of 5,000 nodes reads 330 reports a second, and each agent writes three in 15 s. As JSON,
 //! a report of 24 peers by three methods has 43 KB, and in this form some 1 KB.
 //!
-//! It is a [`Head`], and for each node a [`NodeHead`] with its [`Object`]s, one after another as
-//! postcard writes them: a count has as many bytes as it needs, and what is not there has one.
-//! Nodes are in ascending order of their hashes, and the objects of a node in ascending order of
-//! their kinds, so none can be there twice. Moments are ages, so a wrong clock shifts nothing.
+//! It is a [`ReportHead`], and for each node a [`NodeHead`] with its [`CompactPeer`]s, one after
+//! another as postcard writes them: a count has as many bytes as it needs, and what is not there
+//! has one. Nodes are in ascending order of their hashes, and the objects of a node in ascending
+//! order of their kinds, so none can be there twice. Moments are ages, so a wrong clock shifts
+//! nothing.
 //!
 //! It comes from another pod and is not trusted. A report that has a byte too many or too few, an
 //! order, a name or a value that cannot be, is refused as a whole. No list in it is longer than its
@@ -20,8 +21,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Flows, LosingFlow, MtuHole, Network, Peer, Protocol, RecentPeer, RecentSource, SendError, Session, Source, State,
-    Stranger, Suspect, TenMinutes, at_most,
+    Flows, LosingFlow, MtuHole, Network, Peer, PeerState, Protocol, RecentPeer, RecentSource, SendError, Session,
+    Source, Stranger, Suspect, TenMinutes, at_most,
 };
 use crate::limits::STRANGERS_MAX;
 
@@ -41,7 +42,7 @@ const OBJECTS_MAX: usize = 8;
 const PROTOCOLS: [Protocol; 6] =
     [Protocol::Icmp, Protocol::Icmpv6, Protocol::Udp, Protocol::Udpv6, Protocol::Tcp, Protocol::Tcpv6];
 const NETWORKS: [Network; 2] = [Network::Pod, Network::Node];
-const STATES: [State; 4] = [State::Ready, State::Unready, State::Terminating, State::Left];
+const STATES: [PeerState; 4] = [PeerState::Ready, PeerState::Unready, PeerState::Terminating, PeerState::Left];
 /// Codes of protocol and network.
 const PLACES: usize = NETWORKS.len() * PROTOCOLS.len();
 /// Bytes of the longest object, and of the head of a node.
@@ -66,7 +67,7 @@ pub fn is_accepted(accept: &str) -> bool {
 
 /// The agent that measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Head<'a> {
+struct ReportHead<'a> {
     version: u8,
     #[serde(borrow)]
     node: Cow<'a, str>,
@@ -101,7 +102,7 @@ struct NodeHead {
 
 /// What is reported of a peer by one protocol.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Object {
+struct CompactPeer {
     kind: u8,
     sent: u32,
     received: u32,
@@ -110,25 +111,25 @@ struct Object {
     #[serde(with = "postcard::fixint::le")]
     usual_rtt: u16,
     heard: Option<u32>,
-    rest: Option<Box<Rest>>,
+    rest: Option<Box<LossyPart>>,
 }
 
 /// What an object of a link without losses does not have.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Rest {
-    losses: Option<Losses>,
+struct LossyPart {
+    losses: Option<LinkLosses>,
     /// Seconds since the loss began.
     age: Option<u64>,
     /// The last ten minutes, if something was lost: measured minutes, probes, and losses.
     ten_minutes: Option<(u8, u32, u32)>,
     /// Losses on the way to the peer, and on the way back, if there are any.
     lost_ways: Option<(u32, u32)>,
-    rare: Option<Rare>,
+    rare: Option<RarePart>,
 }
 
 /// What few objects have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Rare {
+struct RarePart {
     /// The time that the object covers, in tenths of a second, if it is not that of most.
     deciseconds: Option<u32>,
     refused: bool,
@@ -140,7 +141,7 @@ struct Rare {
 
 /// Losses, with counts of at most 255 as in [`RecentPeer`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Losses {
+struct LinkLosses {
     lost: u32,
     in_row: u8,
     answered_since: u8,
@@ -162,28 +163,28 @@ struct WorstFlow {
 
 /// Writes a compact report.
 #[derive(Debug)]
-pub struct Writer {
-    head: Head<'static>,
+pub struct CompactWriter {
+    head: ReportHead<'static>,
     now_unix_seconds: u64,
     own: u64,
-    objects: Vec<OfNode>,
+    objects: Vec<WrittenPeer>,
 }
 
 #[derive(Debug)]
-struct OfNode {
+struct WrittenPeer {
     /// Hash of the node's name.
     node: u64,
     /// Number of probes that were lost or could not be sent, if they are too many to be lost by
     /// chance.
     lost: u32,
-    object: Object,
+    object: CompactPeer,
 }
 
-impl Writer {
+impl CompactWriter {
     /// Begins the report of a source, at this time of its clock. `own` is the hash of its name.
     pub fn new(source: &Source<'_>, own: u64, now_unix_seconds: u64) -> Self {
         let text = |text: &str| Cow::Owned(text[..text.floor_char_boundary(NAME_MAX)].to_owned());
-        let head = Head {
+        let head = ReportHead {
             version: VERSION,
             node: text(&source.node),
             zone: text(&source.zone),
@@ -210,28 +211,28 @@ impl Writer {
             // All objects of an agent that has run for a minute cover the same time.
             self.head.deciseconds = whole(peer.recent.seconds * 10.0);
         }
-        let object = Object::of(kind, peer, self.head.deciseconds, self.now_unix_seconds);
+        let object = CompactPeer::from_peer(kind, peer, self.head.deciseconds, self.now_unix_seconds);
         let RecentPeer { sent, lost, send_errors, .. } = peer.recent;
         // What could not be sent is as rare and as grave as a loss.
         let (lost, tried) = (lost.saturating_add(send_errors), sent.saturating_add(send_errors));
         let lost = if peer.state.is_evidence() { losses_beyond_chance(tried, lost) } else { 0 };
-        self.objects.push(OfNode { node, lost, object });
+        self.objects.push(WrittenPeer { node, lost, object });
     }
 
     /// Ends the report, from which `left_out` peers have been left out. If it is too long, most
     /// others are left out too.
     pub fn end(mut self, left_out: u64) -> Vec<u8> {
         // Of an address that has left and its successor, the one that is listed counts.
-        self.objects.sort_by_key(|it| (it.node, split(it.object.kind)));
-        self.objects.dedup_by_key(|it| (it.node, split(it.object.kind).0));
+        self.objects.sort_by_key(|peer| (peer.node, split(peer.object.kind)));
+        self.objects.dedup_by_key(|peer| (peer.node, split(peer.object.kind).0));
         let whole = self.with_peers(left_out);
         if whole.len() <= BYTES_MAX {
             return whole;
         }
         let mut choice = Choice::new(self.own);
-        self.objects.iter().for_each(|it| choice.add(it.node, it.lost));
+        self.objects.iter().for_each(|peer| choice.add(peer.node, peer.lost));
         let Chosen { nodes, left_out: more } = choice.sample();
-        self.objects.retain(|it| nodes.contains(&it.node));
+        self.objects.retain(|peer| nodes.contains(&peer.node));
         self.with_peers(left_out + more)
     }
 
@@ -243,7 +244,7 @@ impl Writer {
         for of_node in nodes() {
             let (hash, objects) = (of_node[0].node, u8::try_from(of_node.len()).unwrap_or(u8::MAX));
             out = add(out, &NodeHead { hash, objects });
-            out = of_node.iter().fold(out, |out, it| add(out, &it.object));
+            out = of_node.iter().fold(out, |out, peer| add(out, &peer.object));
         }
         out
     }
@@ -262,9 +263,9 @@ fn whole(value: f64) -> u32 {
 
 /// Returns the code of a peer's protocol, network and state.
 fn kind(peer: &Peer<'_>) -> Option<u8> {
-    let protocol = PROTOCOLS.iter().position(|it| *it == peer.protocol)?;
-    let network = NETWORKS.iter().position(|it| *it == peer.network)?;
-    let state = STATES.iter().position(|it| *it == peer.state)?;
+    let protocol = PROTOCOLS.iter().position(|protocol| *protocol == peer.protocol)?;
+    let network = NETWORKS.iter().position(|network| *network == peer.network)?;
+    let state = STATES.iter().position(|state| *state == peer.state)?;
     u8::try_from((state * NETWORKS.len() + network) * PROTOCOLS.len() + protocol).ok()
 }
 
@@ -273,11 +274,11 @@ fn split(kind: u8) -> (usize, usize) {
     (usize::from(kind) % PLACES, usize::from(kind) / PLACES)
 }
 
-impl Object {
-    fn of(kind: u8, peer: &Peer<'_>, deciseconds: u32, now_unix_seconds: u64) -> Self {
+impl CompactPeer {
+    fn from_peer(kind: u8, peer: &Peer<'_>, deciseconds: u32, now_unix_seconds: u64) -> Self {
         let recent = &peer.recent;
         let narrow = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
-        let losses = Losses {
+        let losses = LinkLosses {
             lost: recent.lost,
             in_row: narrow(recent.lost_in_row),
             answered_since: narrow(recent.answered_since),
@@ -286,20 +287,20 @@ impl Object {
         };
         // A link that has lost nothing in ten minutes has nothing to say about them.
         let ten_minutes = peer.ten_minutes.filter(|said| said.lost > 0);
-        let rare = Rare {
+        let rare = RarePart {
             deciseconds: Some(whole(recent.seconds * 10.0)).filter(|own| *own != deciseconds),
             refused: recent.refused,
-            flows: peer.flows.as_ref().and_then(WorstFlow::of),
+            flows: peer.flows.as_ref().and_then(WorstFlow::from_flows),
             hole: peer.mtu_hole,
             unsent: (recent.send_errors > 0)
                 .then_some((recent.send_error_reason.unwrap_or(SendError::Other), recent.send_errors)),
         };
-        let rest = Rest {
-            losses: (losses != Losses::default()).then_some(losses),
+        let rest = LossyPart {
+            losses: (losses != LinkLosses::default()).then_some(losses),
             age: peer.since_unix_seconds.map(|since| now_unix_seconds.saturating_sub(since)),
             ten_minutes: ten_minutes.map(|said| (narrow(whole(said.seconds / 60.0)), said.sent, said.lost)),
             lost_ways: recent.lost_there.zip(recent.lost_back).filter(|ways| *ways != (0, 0)),
-            rare: (rare != Rare::default()).then_some(rare),
+            rare: (rare != RarePart::default()).then_some(rare),
         };
         Self {
             kind,
@@ -308,7 +309,7 @@ impl Object {
             rtt: rtt_code(recent.rtt_p50_seconds),
             usual_rtt: rtt_code(peer.usual_rtt_p50_seconds),
             heard: peer.heard,
-            rest: (rest != Rest::default()).then(|| Box::new(rest)),
+            rest: (rest != LossyPart::default()).then(|| Box::new(rest)),
         }
     }
 
@@ -362,7 +363,7 @@ impl Object {
 
 impl WorstFlow {
     /// Returns the flow of a link that is written. `None` if no flow loses.
-    fn of(flows: &Flows) -> Option<Self> {
+    fn from_flows(flows: &Flows) -> Option<Self> {
         let losing = flows.losing.iter().max_by_key(|flow| flow.lost).copied();
         let suspect = flows.suspect.filter(|_| losing.is_none());
         let Flows { probed, losing_count, answered, answered_seconds, .. } = *flows;
@@ -390,7 +391,7 @@ fn rtt_seconds(code: u16) -> Option<f64> {
 
 /// Reads a compact report, object by object. It is checked as a whole before the first is returned.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct CompactReader<'a> {
     /// The source. What this form does not have is as of an agent that does not report it.
     pub source: Source<'a>,
     /// Number of peers that were left out, because there are too many.
@@ -403,14 +404,14 @@ pub struct Reader<'a> {
     node: NodeHead,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> CompactReader<'a> {
     /// Reads a report and its source. `now_unix_seconds` is the reader's clock.
     ///
     /// # Errors
     /// [`NotCompact`], also if a later part of the report cannot be read.
     pub fn new(bytes: &'a [u8], now_unix_seconds: u64) -> Result<Self, NotCompact> {
         let mut left = bytes;
-        let head: Head<'_> = take(&mut left).filter(Head::may_be).ok_or(NotCompact)?;
+        let head: ReportHead<'_> = take(&mut left).filter(ReportHead::may_be).ok_or(NotCompact)?;
         check(left, head.nodes).ok_or(NotCompact)?;
         let (deciseconds, left_out, nodes) = (head.deciseconds, head.left_out, head.nodes);
         let address = head.is_on_loopback.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -426,7 +427,7 @@ impl<'a> Reader<'a> {
             self.node = take(&mut self.left)?;
         }
         self.node.objects -= 1;
-        let peer = take::<Object>(&mut self.left)?.peer(self.deciseconds, self.now_unix_seconds)?;
+        let peer = take::<CompactPeer>(&mut self.left)?.peer(self.deciseconds, self.now_unix_seconds)?;
         Some((self.node.hash, Peer { address: self.address, ..peer }))
     }
 }
@@ -448,7 +449,7 @@ fn check(mut left: &[u8], nodes: u16) -> Option<()> {
         }
         let mut before = None;
         for _ in 0..objects {
-            let object: Object = take(&mut left)?;
+            let object: CompactPeer = take(&mut left)?;
             let (of, _) = split(object.kind);
             if before.replace(of).is_some_and(|before| before >= of) {
                 return None;
@@ -459,7 +460,7 @@ fn check(mut left: &[u8], nodes: u16) -> Option<()> {
     left.is_empty().then_some(())
 }
 
-impl<'a> Head<'a> {
+impl<'a> ReportHead<'a> {
     fn may_be(&self) -> bool {
         self.version == VERSION && self.node.len() <= NAME_MAX && self.zone.len() <= NAME_MAX
     }

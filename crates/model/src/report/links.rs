@@ -98,7 +98,7 @@ pub struct MtuHole {
     /// Where larger packets are lost.
     pub direction: Way,
     /// What the network says of larger packets.
-    pub said: Said,
+    pub said: HoleNotice,
 }
 
 /// The path of one flow of a link, hop by hop.
@@ -169,7 +169,7 @@ impl<'de> Deserialize<'de> for Hop {
 /// What the network says of packets that are too large.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
+pub enum HoleNotice {
     /// Nothing: they are dropped in silence.
     #[default]
     Silent,
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(flows(FLOWS_LISTED_MAX), Ok(FLOWS_LISTED_MAX));
         assert!(flows(FLOWS_LISTED_MAX + 1).is_err_and(|error| error.contains("at most 4 items")));
         let hole: MtuHole = serde_json::from_str(r#"{"passes_bytes":1300,"direction":"up","said":"maybe"}"#).unwrap();
-        assert_eq!(hole, MtuHole { passes_bytes: 1_300, direction: Way::Unknown, said: Said::Other });
+        assert_eq!(hole, MtuHole { passes_bytes: 1_300, direction: Way::Unknown, said: HoleNotice::Other });
         assert!(serde_json::from_str::<Flows>(r#"{"probed":300}"#).is_err());
     }
 

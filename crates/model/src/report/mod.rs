@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub use judge::{JUDGE_BYTES_MAX, JUDGE_PATH, JUDGE_PROTOCOL, JudgeAnswer};
 pub use links::{
-    FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Said, Suspect, Trace, Way,
+    FLOWS_LISTED_MAX, Flows, HOPS_LISTED_MAX, HoleNotice, Hop, LosingFlow, MtuHole, SAYS_BYTES_MAX, Suspect, Trace, Way,
 };
 pub use missing::Missing;
 pub use protocol::Protocol;
@@ -256,7 +256,7 @@ pub struct Peer<'a> {
     pub protocol: Protocol,
     /// State of the peer in the source's list.
     #[serde(default)]
-    pub state: State,
+    pub state: PeerState,
     /// The address that is probed. `None` if it is not reported, or is no address.
     #[serde(default, deserialize_with = "address")]
     pub address: Option<IpAddr>,
@@ -373,7 +373,7 @@ impl Network {
 /// State of a peer in a source's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum PeerState {
     /// Listed, and its agent is ready.
     #[default]
     Ready,
@@ -391,7 +391,7 @@ pub enum State {
     Other,
 }
 
-impl State {
+impl PeerState {
     /// Whether measurements of the peer say something about the network. An address that is being
     /// removed may answer or not.
     pub const fn is_evidence(self) -> bool {
@@ -459,7 +459,7 @@ mod tests {
             "recent":{"seconds":31.5,"sent":5,"received":4,"lost":1,"rtt_p50_seconds":0.1,"rtt_p99_seconds":null}}"#;
         let peer: Peer = serde_json::from_str(text).expect("a peer");
         assert!(matches!(peer.node, Cow::Borrowed("b")) && peer.address == "fd00::1".parse().ok());
-        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Node, Protocol::Icmpv6, State::Unready));
+        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Node, Protocol::Icmpv6, PeerState::Unready));
         assert_eq!((peer.since_unix_seconds, peer.recent.sent, peer.recent.lost), (Some(60), 5, 1));
         assert_eq!(peer.ten_minutes, None, "an older agent does not report it");
     }
@@ -483,7 +483,7 @@ mod tests {
         let text = r#"{"node":"b\"","network":"overlay","protocol":"sctp","state":"paused","recent":{"sent":1}}"#;
         let peer: Peer = serde_json::from_str(text).expect("a peer");
         assert_eq!(peer.node, "b\"");
-        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Other, Protocol::Other, State::Other));
+        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Other, Protocol::Other, PeerState::Other));
         assert!(!peer.state.is_evidence());
     }
 
@@ -507,7 +507,7 @@ mod tests {
             node: Cow::Borrowed("b"),
             network: Network::Node,
             protocol: Protocol::Icmpv6,
-            state: State::Unready,
+            state: PeerState::Unready,
             address: "fd00::1".parse().ok(),
             ten_minutes: Some(TenMinutes { seconds: 600.0, sent: 600, lost: 12 }),
             ..Peer::default()
@@ -538,7 +538,7 @@ mod tests {
             delay_variation_there_seconds: Some(0.25),
             delay_variation_back_seconds: Some(0.5),
             path_mtu_bytes: Some(1_450),
-            mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::In, said: Said::TooBig }),
+            mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::In, said: HoleNotice::TooBig }),
             flows: Some(Flows { probed: 16, losing_count: 1, losing: vec![losing], ..Flows::default() }),
             recent: RecentPeer { lost_there: Some(3), lost_back: Some(0), ..RecentPeer::default() },
             ..Peer::default()

@@ -8,7 +8,7 @@ fn bad(text: &[u8]) -> BadLine {
     Domains::parse(text).expect_err("a bad line")
 }
 
-fn of<'a>(domains: &'a Domains, node: &str) -> &'a str {
+fn domain_of<'a>(domains: &'a Domains, node: &str) -> &'a str {
     domains.name(domains.domain_of(node))
 }
 
@@ -28,10 +28,10 @@ fn a_star_stands_for_any_characters_and_for_none() {
     ] {
         let found = domains(&format!("{pattern} d"));
         for name in matching {
-            assert_eq!(of(&found, name), "d", "{pattern} {name}");
+            assert_eq!(domain_of(&found, name), "d", "{pattern} {name}");
         }
         for name in others {
-            assert_eq!(of(&found, name), "", "{pattern} {name}");
+            assert_eq!(domain_of(&found, name), "", "{pattern} {name}");
         }
     }
 }
@@ -40,7 +40,7 @@ fn a_star_stands_for_any_characters_and_for_none() {
 fn the_first_line_that_matches_wins_whether_it_is_a_name_or_a_pattern() {
     let text = "# racks\n\nn1 first # a name before a pattern\nn* all\nn2 late\n  m1\tother  \r\nm1 again\n*1 ones\n";
     let found = domains(text);
-    let names = ["n1", "n2", "n3", "m1", "x1", "x2"].map(|node| of(&found, node));
+    let names = ["n1", "n2", "n3", "m1", "x1", "x2"].map(|node| domain_of(&found, node));
     assert_eq!(names, ["first", "all", "all", "other", "ones", ""]);
     assert_eq!(found.count(), 6);
     let empty = domains("# nothing yet\n\n");
@@ -83,7 +83,7 @@ fn every_number_is_bounded_and_the_line_beyond_the_bound_is_named() {
         assert_eq!(found, BadLine { line: most + 1, reason: reason.to_owned() });
     }
     let all = domains(&lines(DOMAINS_MAX, &|n| format!("n{n} d{n}\n")));
-    assert!((0..DOMAINS_MAX).all(|n| of(&all, &format!("n{n}")) == format!("d{n}")));
+    assert!((0..DOMAINS_MAX).all(|n| domain_of(&all, &format!("n{n}")) == format!("d{n}")));
 }
 
 #[test]

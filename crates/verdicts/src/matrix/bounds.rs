@@ -1,11 +1,11 @@
 //! Limits of what is kept of a mesh, the bytes that it takes, and counts of what was dropped.
 
-use super::{Cell, JUDGED_BYTES_PER_NODE, Matrix, Node, Row};
+use super::{Cell, JUDGED_BYTES_PER_NODE, Matrix, MatrixNode, MatrixRow};
 use kube_canary_model::limits::{JUDGED_BYTES_MAX, JUDGED_NODES_MAX, MESH_BYTES_MAX, MESH_NODES_MAX, MESH_REPORTS_MAX};
 
 /// Limits of what a matrix keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
+pub struct MatrixBounds {
     /// Largest number of rows.
     pub rows: usize,
     /// Largest number of nodes, from their own rows or as peers. Less than 65,535, because a cell
@@ -16,7 +16,7 @@ pub struct Bounds {
     pub bytes: usize,
 }
 
-impl Bounds {
+impl MatrixBounds {
     /// The limits of an agent that collects for a reader.
     pub const AGENT: Self = Self { rows: MESH_REPORTS_MAX, nodes: MESH_NODES_MAX, bytes: MESH_BYTES_MAX };
     /// The limits of a judge, which collects all reports.
@@ -26,7 +26,7 @@ impl Bounds {
 /// Counts of what did not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NotKept {
-    /// Rows beyond [`Bounds::rows`], and second rows of a node.
+    /// Rows beyond [`MatrixBounds::rows`], and second rows of a node.
     pub rows: usize,
     /// Cells dropped because there was no room for them or for their node. ICMP only.
     pub cells: usize,
@@ -44,8 +44,8 @@ impl NotKept {
 impl Matrix {
     /// Returns the bytes in use, including those that the verdicts will take per node.
     pub fn bytes(&self) -> usize {
-        let nodes = self.nodes.len() * (size_of::<Node>() + JUDGED_BYTES_PER_NODE);
-        let rows = self.rows.len() * size_of::<Row>();
+        let nodes = self.nodes.len() * (size_of::<MatrixNode>() + JUDGED_BYTES_PER_NODE);
+        let rows = self.rows.len() * size_of::<MatrixRow>();
         self.cells.len() * size_of::<Cell>()
             + nodes
             + rows

@@ -49,7 +49,7 @@ pub enum Layer {
 
 impl Layer {
     /// Returns the layer of a network and a method. `None` if there is no such layer.
-    pub const fn of(network: Network, method: Method) -> Option<Self> {
+    pub const fn find(network: Network, method: Method) -> Option<Self> {
         match (network, method) {
             (Network::Pod, Method::Icmp) => Some(Self::Icmp),
             (Network::Node, Method::Icmp) => Some(Self::Nodes),
@@ -137,7 +137,7 @@ impl Cell {
         let bits = counts | u32::from(layer & 1) << LAYER_BIT | flags;
         let since = contents.since.and_then(|since| i16::try_from(since).ok());
         let since = since.filter(|since| (-SINCE_MAX..=SINCE_MAX).contains(since)).unwrap_or(NO_SINCE);
-        let pace = Pace::of(contents.rtt_p50_seconds, contents.usual_rtt_p50_seconds);
+        let pace = Pace::from_times(contents.rtt_p50_seconds, contents.usual_rtt_p50_seconds);
         let moment = since << SINCE_SHIFT | i16::from(layer >> 1) << PACE_BITS | pace as i16;
         Self { bits, peer: contents.peer, moment }
     }
@@ -243,7 +243,7 @@ impl Cell {
     pub fn parts(self) -> impl Iterator<Item = Self> {
         let own = if self.is_joint() { self.joint([0; 2]) } else { self };
         let others = [Layer::Udp, Layer::Tcp].into_iter().zip(self.joined()).filter(|(_, probes)| *probes > 0);
-        std::iter::once(own).chain(others.map(move |(layer, probes)| own.with_counts(probes, 0).of_layer(layer)))
+        std::iter::once(own).chain(others.map(move |(layer, probes)| own.with_counts(probes, 0).with_layer(layer)))
     }
 
     /// Returns the cell without the part of this layer; whether it had one.
@@ -256,7 +256,7 @@ impl Cell {
         }
     }
 
-    const fn of_layer(self, layer: Layer) -> Self {
+    const fn with_layer(self, layer: Layer) -> Self {
         let layer = layer as u8;
         let bits = self.bits & !(1 << LAYER_BIT) | ((layer & 1) as u32) << LAYER_BIT;
         let moment = self.moment & !(1 << PACE_BITS) | ((layer >> 1) as i16) << PACE_BITS;
@@ -307,7 +307,7 @@ pub fn sort_and_join(row: &mut [Cell]) -> usize {
 }
 
 /// Returns the cells of this peer in a row, which is sorted.
-pub fn of_peer(row: &[Cell], peer: u16) -> &[Cell] {
+pub fn cells_of_peer(row: &[Cell], peer: u16) -> &[Cell] {
     let behind = &row[row.partition_point(|cell| cell.peer() < peer)..];
     &behind[..run(behind, peer)]
 }
@@ -389,7 +389,7 @@ mod tests {
             for over_ipv6 in [false, true] {
                 let cell = Cell::new(&Contents { layer, over_ipv6, ..contents() });
                 assert_eq!((cell.layer(), cell.is_over_ipv6(), cell.since()), (layer, over_ipv6, Some(-60)));
-                assert_eq!(Layer::of(layer.network(), layer.method()), Some(layer));
+                assert_eq!(Layer::find(layer.network(), layer.method()), Some(layer));
                 keys.push(cell.key());
             }
         }

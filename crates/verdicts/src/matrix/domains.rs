@@ -18,7 +18,7 @@ pub(super) struct OfNodes {
 
 /// Facts about a domain.
 #[derive(Clone, Copy, Default)]
-struct Known {
+struct DomainFacts {
     /// Number of its nodes that are not being removed.
     nodes: usize,
     /// The zone of all its nodes, or the unknown zone if they are in several.
@@ -29,7 +29,7 @@ impl Matrix {
     /// Sets the domain of each node. All rows must have arrived.
     pub fn set_domains(&mut self, domains: &Arc<Domains>) {
         let mut numbers: Vec<u8> = self.numbers().map(|node| domains.domain_of(self.name(node))).collect();
-        let mut known = [Known::default(); 1 + u8::MAX as usize];
+        let mut known = [DomainFacts::default(); 1 + u8::MAX as usize];
         let (mut all, mut of_zones) = (0, [0_usize; MESH_ZONES_MAX]);
         for node in self.numbers().filter(|node| !self.get(*node).is_leaving()) {
             let zone = self.get(node).zone;
@@ -40,9 +40,9 @@ impl Matrix {
             of_zones[usize::from(zone)] += 1;
         }
         let is_own = |domain: u8| {
-            let it = known[usize::from(domain)];
-            let is_zone = it.zone != ZONE_UNKNOWN && of_zones[usize::from(it.zone)] == it.nodes;
-            it.nodes >= 2 && it.nodes < all && !is_zone
+            let domain = known[usize::from(domain)];
+            let is_zone = domain.zone != ZONE_UNKNOWN && of_zones[usize::from(domain.zone)] == domain.nodes;
+            domain.nodes >= 2 && domain.nodes < all && !is_zone
         };
         for number in &mut numbers {
             if !is_own(*number) {

@@ -6,9 +6,9 @@ use kube_canary_model::report::Source;
 /// A number that an older agent may not report: 4 bytes, half of an `Option`. It is exact for
 /// counts up to 16 million.
 #[derive(Clone, Copy, Debug)]
-pub struct Known(f32);
+pub struct KnownNumber(f32);
 
-impl Known {
+impl KnownNumber {
     /// It is not reported.
     pub const NONE: Self = Self(f32::NAN);
 
@@ -17,12 +17,12 @@ impl Known {
         Self(value)
     }
 
-    fn of(value: Option<f64>) -> Self {
+    fn from_value(value: Option<f64>) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "what is out of range is infinite")]
         value.map_or(Self::NONE, |value| Self(value as f32))
     }
 
-    fn of_count(value: Option<u64>) -> Self {
+    fn from_count(value: Option<u64>) -> Self {
         value.map_or(Self::NONE, |value| Self(value as f32))
     }
 
@@ -32,7 +32,7 @@ impl Known {
     }
 }
 
-impl Default for Known {
+impl Default for KnownNumber {
     fn default() -> Self {
         Self::NONE
     }
@@ -40,25 +40,25 @@ impl Default for Known {
 
 /// What a source reports about its last minute.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Facts {
+pub struct SourceFacts {
     /// Time between two probes of one peer.
-    pub interval_seconds: Known,
+    pub interval_seconds: KnownNumber,
     /// Time that the source's own counters cover.
-    pub seconds: Known,
+    pub seconds: KnownNumber,
     /// Echo requests counted by the kernel in the source's network namespace.
-    pub echo_requests_received: Known,
+    pub echo_requests_received: KnownNumber,
     /// 99th percentile of how late probes were sent.
-    pub send_lag_p99_seconds: Known,
+    pub send_lag_p99_seconds: KnownNumber,
     /// 99th percentile of how late replies were read.
-    pub read_delay_p99_seconds: Known,
+    pub read_delay_p99_seconds: KnownNumber,
     /// Probes not sent because the agent was stopped for longer than an interval.
-    pub probes_skipped: Known,
+    pub probes_skipped: KnownNumber,
     /// Packets dropped because the socket's queue was full.
-    pub receive_queue_drops: Known,
+    pub receive_queue_drops: KnownNumber,
     /// How long the probe thread waited for a CPU.
-    pub run_delay_seconds: Known,
+    pub run_delay_seconds: KnownNumber,
     /// Time since which the source has answered UDP and TCP probes without a gap.
-    pub listening_seconds: Known,
+    pub listening_seconds: KnownNumber,
     /// Time that the cells cover, in seconds.
     pub cells_seconds: f32,
     /// Number of probes sent in that time.
@@ -69,19 +69,19 @@ pub struct Facts {
     pub rtt_p99_code: u16,
 }
 
-impl Facts {
-    pub(super) fn of(source: &Source<'_>) -> Self {
+impl SourceFacts {
+    pub(super) fn from_source(source: &Source<'_>) -> Self {
         let recent = &source.recent;
         Self {
-            interval_seconds: Known::of(source.interval_seconds),
-            seconds: Known::of(recent.seconds),
-            echo_requests_received: Known::of_count(recent.echo_requests_received),
-            send_lag_p99_seconds: Known::of(recent.send_lag_p99_seconds),
-            read_delay_p99_seconds: Known::of(recent.read_delay_p99_seconds),
-            probes_skipped: Known::of_count(recent.probes_skipped),
-            receive_queue_drops: Known::of_count(recent.receive_queue_drops),
-            run_delay_seconds: Known::of(recent.run_delay_seconds),
-            listening_seconds: Known::of(source.listening_seconds),
+            interval_seconds: KnownNumber::from_value(source.interval_seconds),
+            seconds: KnownNumber::from_value(recent.seconds),
+            echo_requests_received: KnownNumber::from_count(recent.echo_requests_received),
+            send_lag_p99_seconds: KnownNumber::from_value(recent.send_lag_p99_seconds),
+            read_delay_p99_seconds: KnownNumber::from_value(recent.read_delay_p99_seconds),
+            probes_skipped: KnownNumber::from_count(recent.probes_skipped),
+            receive_queue_drops: KnownNumber::from_count(recent.receive_queue_drops),
+            run_delay_seconds: KnownNumber::from_value(recent.run_delay_seconds),
+            listening_seconds: KnownNumber::from_value(source.listening_seconds),
             cells_seconds: 0.0,
             sent: 0,
             members: source.members.map_or(0, |members| u16::try_from(members).unwrap_or(u16::MAX)),

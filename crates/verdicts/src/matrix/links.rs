@@ -3,7 +3,7 @@
 
 use kube_canary_kernel::region::List;
 use kube_canary_model::limits::{FLOW_NATS_MIN, FLOWS_MAX};
-use kube_canary_model::report::{Flows, Peer, RecentPeer, Said, Way};
+use kube_canary_model::report::{Flows, HoleNotice, Peer, RecentPeer, Way};
 
 /// Largest number of links whose flows, and whose holes, are kept: some of each pair of a mesh of
 /// 300 that probes 24.
@@ -18,7 +18,7 @@ pub const SURE: u8 = 10 * FLOW_NATS_MIN;
 
 /// Where a source's UDP probes to a peer were lost, in the recent window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ways {
+pub struct LinkWays {
     /// Number of the node that measured.
     pub source: u16,
     /// Number of the node that was probed.
@@ -38,7 +38,7 @@ pub struct Ways {
     heard: u16,
 }
 
-impl Ways {
+impl LinkWays {
     /// Returns the number of requests of the peer that the source's reflector counted.
     pub fn heard(&self) -> Option<u16> {
         (self.heard != NOT_HEARD).then_some(self.heard)
@@ -92,24 +92,24 @@ pub struct Hole {
     /// Where larger packets are lost.
     pub way: Way,
     /// What the network says of them.
-    pub said: Said,
+    pub said: HoleNotice,
 }
 
 /// The tables of what single links have.
 #[derive(Debug)]
-pub(super) struct Links {
-    ways: List<Ways>,
+pub(super) struct LinkTables {
+    ways: List<LinkWays>,
     flows: List<LosingFlows>,
     holes: List<Hole>,
     /// Whether some ways did not fit.
     are_ways_cut: bool,
 }
 
-impl Links {
+impl LinkTables {
     /// Makes empty tables that take at most this many bytes.
     pub fn new(bytes: usize) -> Self {
         let most = |each: usize| (bytes / each).min(KEPT_MAX);
-        let ways = List::new(bytes / size_of::<Ways>());
+        let ways = List::new(bytes / size_of::<LinkWays>());
         let flows = List::new(most(size_of::<LosingFlows>()));
         let holes = List::new(most(size_of::<Hole>()));
         Self { ways, flows, holes, are_ways_cut: false }
@@ -153,8 +153,8 @@ impl Links {
         let seconds = recent.seconds.clamp(0.0, 3_600.0).round() as u16;
         let heard = heard.map_or(NOT_HEARD, short);
         let sent = short(recent.sent);
-        let ways = Ways { source, peer: number, over_ipv6, there, back, lost, sent, seconds, heard };
-        self.are_ways_cut |= room < size_of::<Ways>() || !self.ways.push(ways);
+        let ways = LinkWays { source, peer: number, over_ipv6, there, back, lost, sent, seconds, heard };
+        self.are_ways_cut |= room < size_of::<LinkWays>() || !self.ways.push(ways);
     }
 
     /// Whether some ways did not fit.
@@ -163,7 +163,7 @@ impl Links {
     }
 
     /// Returns the directions of the losses.
-    pub fn ways(&self) -> &[Ways] {
+    pub fn ways(&self) -> &[LinkWays] {
         &self.ways
     }
 
@@ -194,7 +194,7 @@ fn losing(source: u16, peer: u16, flows: &Flows) -> Option<LosingFlows> {
     if flows.probed > FLOWS_MAX || flows.losing_count > most {
         return None;
     }
-    let it = |source_port, losing, (probes, lost): (u8, u8), way, decinats| {
+    let losing_flows = |source_port, losing, (probes, lost): (u8, u8), way, decinats| {
         let probes = probes.max(lost);
         let Flows { probed, answered, answered_seconds, .. } = *flows;
         LosingFlows {
@@ -214,11 +214,11 @@ fn losing(source: u16, peer: u16, flows: &Flows) -> Option<LosingFlows> {
     if flows.losing_count > 0 {
         let worst = flows.losing.iter().max_by_key(|flow| flow.lost)?;
         let counts = (worst.probes, worst.lost);
-        return Some(it(worst.source_port, flows.losing_count, counts, worst.direction, SURE));
+        return Some(losing_flows(worst.source_port, flows.losing_count, counts, worst.direction, SURE));
     }
-    let suspect = flows.suspect.filter(|it| most > 0 && it.decinats > 0)?;
+    let suspect = flows.suspect.filter(|flow| most > 0 && flow.decinats > 0)?;
     let decinats = suspect.decinats.min(SURE - 1);
-    Some(it(suspect.source_port, 1, (suspect.probes, suspect.lost), suspect.direction, decinats))
+    Some(losing_flows(suspect.source_port, 1, (suspect.probes, suspect.lost), suspect.direction, decinats))
 }
 
 #[cfg(test)]
@@ -238,13 +238,14 @@ mod tests {
 
     #[test]
     fn only_links_that_lose_or_hear_too_little_are_kept_and_more_than_is_lost_is_not_believed() {
-        let mut links = Links::new(10_000);
+        let mut links = LinkTables::new(10_000);
         links.add(1, 2, &peer(0, 0, 0, Some(60)), ROOM);
         links.add(1, 2, &Peer { recent: RecentPeer { lost: 9, ..RecentPeer::default() }, ..Peer::default() }, ROOM);
         assert!(links.ways().is_empty());
         links.add(1, 2, &peer(0, 0, 0, Some(30)), ROOM);
         links.add(1, 3, &peer(5, 70, 9, None), ROOM);
-        let kept: Vec<_> = links.ways().iter().map(|it| (it.peer, it.lost, it.there, it.back, it.heard())).collect();
+        let kept: Vec<_> =
+            links.ways().iter().map(|ways| (ways.peer, ways.lost, ways.there, ways.back, ways.heard())).collect();
         assert_eq!(kept, [(2, 0, 0, 0, Some(30)), (3, 5, 5, 0, None)]);
         links.add(1, 4, &peer(u32::MAX, u32::MAX, u32::MAX, Some(u32::MAX)), ROOM);
         assert_eq!(links.ways()[2].heard(), Some(u16::MAX - 1));
@@ -259,11 +260,11 @@ mod tests {
             let flow = LosingFlow { source_port: 40_312, lost: 5, probes: 8, direction: Way::Out };
             let flows =
                 Some(Flows { probed, losing_count, losing: vec![flow; listed], suspect: None, ..Flows::default() });
-            let mut links = Links::new(10_000);
+            let mut links = LinkTables::new(10_000);
             let explained = links.add(1, 2, &Peer { flows: flows.clone(), ..peer(4, 4, 0, None) }, ROOM);
             assert_eq!((links.flows().len(), links.ways().len()), (usize::from(explained), usize::from(!explained)));
             links.add(2, 1, &Peer { flows, ..peer(4, 4, 0, Some(30)) }, ROOM);
-            let of_second = links.ways().last().map(|it| (it.source, it.lost, it.heard()));
+            let of_second = links.ways().last().map(|ways| (ways.source, ways.lost, ways.heard()));
             assert_eq!(of_second, Some((2, if explained { 0 } else { 4 }, Some(30))), "what it has heard is kept");
             explained
         };
@@ -276,19 +277,19 @@ mod tests {
     #[test]
     fn the_flow_that_lost_most_stands_for_its_link_and_more_flows_than_there_are_say_nothing() {
         let flow = |source_port, lost| LosingFlow { source_port, lost, probes: 30, direction: Way::Out };
-        let mut links = Links::new(10_000);
+        let mut links = LinkTables::new(10_000);
         for (number, probed) in [(2, 16), (3, 17), (4, 255)] {
             let losing = vec![flow(1, 4), flow(2, 20), flow(3, 9)];
             let flows = Some(Flows { probed, losing_count: 3, losing, suspect: None, ..Flows::default() });
             links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM);
         }
-        let kept: Vec<_> = links.flows().iter().map(|it| (it.peer, it.source_port, it.lost)).collect();
+        let kept: Vec<_> = links.flows().iter().map(|flow| (flow.peer, flow.source_port, flow.lost)).collect();
         assert_eq!(kept, [(2, 2, 20)]);
     }
 
     #[test]
     fn a_flow_that_may_lose_is_kept_and_explains_no_loss() {
-        let mut links = Links::new(10_000);
+        let mut links = LinkTables::new(10_000);
         for (number, probed, decinats) in [(2, 16, 7), (3, 16, 255), (4, 16, 0), (5, 1, 7), (6, 255, 7)] {
             let (lost, probes, direction) = (9, 3, Way::Out);
             let suspect = Some(Suspect { source_port: 40_312, lost, probes, direction, decinats });
@@ -296,15 +297,15 @@ mod tests {
             assert!(!links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM));
         }
         let kept: Vec<_> =
-            links.flows().iter().map(|it| (it.peer, it.losing, it.lost, it.probes, it.decinats)).collect();
+            links.flows().iter().map(|flow| (flow.peer, flow.losing, flow.lost, flow.probes, flow.decinats)).collect();
         assert_eq!(kept, [(2, 1, 9, 9, 7), (3, 1, 9, 9, SURE - 1)], "one that lost more than it sent is corrected");
-        assert!(links.flows().iter().all(|it| !it.is_sure()) && links.ways().len() == 5);
+        assert!(links.flows().iter().all(|flow| !flow.is_sure()) && links.ways().len() == 5);
     }
 
     #[test]
     fn tables_do_not_grow_beyond_their_limit() {
-        let mut links = Links::new(usize::from(u16::MAX) * 8);
-        let mtu_hole = Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: Said::Silent });
+        let mut links = LinkTables::new(usize::from(u16::MAX) * 8);
+        let mtu_hole = Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: HoleNotice::Silent });
         for number in 0..10_000 {
             links.add(1, number, &Peer { mtu_hole, ..peer(0, 0, 0, None) }, ROOM);
         }

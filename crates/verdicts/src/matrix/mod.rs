@@ -25,26 +25,26 @@ mod silence;
 mod strangers;
 mod unsent;
 
-pub use bounds::{Bounds, NotKept};
-pub use cell::{Cell, Layer, of_peer, rtt_us, run};
-pub use facts::{Facts, Known};
+pub use bounds::{MatrixBounds, NotKept};
+pub use cell::{Cell, Layer, cells_of_peer, rtt_us, run};
+pub use facts::{KnownNumber, SourceFacts};
 pub use lasting::Lasting;
-pub use links::{Hole, LosingFlows, Ways};
-pub use node::{Node, Presence};
-use node::{Said, Stay};
+pub use links::{Hole, LinkWays, LosingFlows};
+pub use node::{MatrixNode, RowPresence};
+use node::{RowMention, Stay};
 pub use pace::{Pace, SLOW_EXTRA_US, SLOW_TIMES, is_slow};
-pub use silence::Run as LastLosses;
+pub use silence::LossRun as LastLosses;
 pub use strangers::{SessionOf, StrangerAt, text as stranger_text};
 pub use unsent::UnsentLink;
 
 use std::ops::Range;
 
 use cell::Contents;
-use links::Links;
-use names::Numbers;
-use silence::Silence;
+use links::LinkTables;
+use names::NameNumbers;
+use silence::SilenceTable;
 use strangers::Strangers;
-use unsent::Unsent;
+use unsent::UnsentLinks;
 
 use kube_canary_kernel::region::List;
 use kube_canary_kernel::text::{Span, Text};
@@ -61,11 +61,11 @@ const UNKNOWN: &str = "unknown";
 
 /// The place of a row's cells, and what its source reports about itself.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct MatrixRow {
     begin: u32,
     len: u32,
     /// What the source reports about its last minute.
-    pub facts: Facts,
+    pub facts: SourceFacts,
     /// The links that lose too much over ten minutes.
     pub lasting: Lasting,
     /// The layers of which the row has objects. A source that probes by UDP or TCP also answers.
@@ -76,9 +76,9 @@ pub struct Row {
     read: i16,
 }
 
-const _: () = assert!(size_of::<Row>() <= 68);
+const _: () = assert!(size_of::<MatrixRow>() <= 68);
 
-impl Row {
+impl MatrixRow {
     const fn range(&self) -> Range<usize> {
         self.begin as usize..(self.begin + self.len) as usize
     }
@@ -93,10 +93,10 @@ impl Row {
 #[derive(Debug)]
 pub struct Matrix {
     text: Text,
-    numbers: Numbers,
-    nodes: List<Node>,
+    numbers: NameNumbers,
+    nodes: List<MatrixNode>,
     zones: Vec<Span>,
-    rows: List<Row>,
+    rows: List<MatrixRow>,
     cells: List<Cell>,
     /// Number of cells for which others stand.
     joined: usize,
@@ -111,32 +111,32 @@ pub struct Matrix {
     layers: u8,
     /// The layers that are no longer kept, because there is no room.
     dropped: u8,
-    links: Links,
-    silence: Silence,
-    unsent: Unsent,
+    links: LinkTables,
+    silence: SilenceTable,
+    unsent: UnsentLinks,
     strangers: Strangers,
     /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
     domains: domains::OfNodes,
-    bounds: Bounds,
+    bounds: MatrixBounds,
 }
 
 impl Matrix {
     /// Makes an empty matrix with the limits of an agent. `epoch` is the time, in Unix seconds.
     pub fn new(epoch: u64) -> Self {
-        Self::within(Bounds::AGENT, epoch)
+        Self::within(MatrixBounds::AGENT, epoch)
     }
 
     /// Makes an empty matrix with these limits. Address space is reserved at once; memory is
     /// taken as it fills.
-    pub fn within(bounds: Bounds, epoch: u64) -> Self {
+    pub fn within(bounds: MatrixBounds, epoch: u64) -> Self {
         let mut text = Text::new(bounds.bytes);
         // There is always room for the first word.
         let unknown = text.add(UNKNOWN).unwrap_or_default();
         Self {
             text,
-            numbers: Numbers::new(),
+            numbers: NameNumbers::new(),
             nodes: List::new(bounds.nodes),
             zones: vec![unknown],
             rows: List::new(bounds.rows),
@@ -147,9 +147,9 @@ impl Matrix {
             loopback: false,
             layers: 0,
             dropped: 0,
-            links: Links::new(bounds.bytes),
-            silence: Silence::new(bounds.bytes),
-            unsent: Unsent::new(bounds.bytes),
+            links: LinkTables::new(bounds.bytes),
+            silence: SilenceTable::new(bounds.bytes),
+            unsent: UnsentLinks::new(bounds.bytes),
             strangers: Strangers::new(bounds.bytes),
             members: 0,
             not_kept: NotKept::default(),
@@ -170,15 +170,15 @@ impl Matrix {
             return;
         };
         let begin = u32::try_from(self.cells.len()).unwrap_or(u32::MAX);
-        let (facts, lasting) = (Facts::of(source), Lasting::default());
-        let row = Row { begin, len: 0, facts, lasting, layers: 0, is_deaf: false, read };
-        let room = self.bytes() + size_of::<Row>() <= self.bounds.bytes;
+        let (facts, lasting) = (SourceFacts::from_source(source), Lasting::default());
+        let row = MatrixRow { begin, len: 0, facts, lasting, layers: 0, is_deaf: false, read };
+        let room = self.bytes() + size_of::<MatrixRow>() <= self.bounds.bytes;
         if self.get(number).row.is_some() || !room || !self.rows.push(row) {
             self.not_kept.rows += 1;
             return;
         }
         let node = &mut self.nodes[usize::from(number)];
-        (node.row, node.presence) = (Some(place), Presence::Broken);
+        (node.row, node.presence) = (Some(place), RowPresence::Broken);
         if place == 0 {
             self.members = source.members.unwrap_or_default();
         }
@@ -199,7 +199,7 @@ impl Matrix {
             self.count_dropped(method);
             return true;
         };
-        let Some(layer) = Layer::of(peer.network, method).filter(|_| self.name(source) != peer.node) else {
+        let Some(layer) = Layer::find(peer.network, method).filter(|_| self.name(source) != peer.node) else {
             return true;
         };
         let Some(number) = self.node(&peer.node, &peer.zone, false) else {
@@ -207,7 +207,7 @@ impl Matrix {
             return true;
         };
         let recent = peer.recent;
-        if !self.say(number, layer, over_ipv6, Stay::of(peer.state, &recent)) {
+        if !self.say(number, layer, over_ipv6, Stay::from_state(peer.state, &recent)) {
             return false;
         }
         if let Some(row) = self.rows.last_mut() {
@@ -336,20 +336,20 @@ impl Matrix {
         let row = u16::try_from(self.rows.len()).unwrap_or(u16::MAX);
         let node = &mut self.nodes[usize::from(number)];
         let object = 1 << ((layer as u8) << 1 | u8::from(over_ipv6));
-        let said = if node.said.row == row { node.said } else { Said { row, ..Said::default() } };
+        let said = if node.said.row == row { node.said } else { RowMention { row, ..RowMention::default() } };
         if said.objects & object != 0 {
             return false;
         }
         let now = said.stay.map_or(stay, |before| before.min(stay));
         node.listed.count(said.stay, now, row == 1);
-        node.said = Said { row, objects: said.objects | object, stay: Some(now) };
+        node.said = RowMention { row, objects: said.objects | object, stay: Some(now) };
         true
     }
 
     /// Ends the current row as complete.
     pub fn end_row(&mut self) {
         let Some(number) = self.current.take() else { return };
-        self.nodes[usize::from(number)].presence = Presence::Whole;
+        self.nodes[usize::from(number)].presence = RowPresence::Whole;
         self.sort_last_row();
     }
 
@@ -365,7 +365,7 @@ impl Matrix {
         let error = if fits { self.text.add(error).unwrap_or_default() } else { Span::default() };
         let node = &mut self.nodes[usize::from(number)];
         node.error = error;
-        node.presence = if node.row.is_some() { Presence::Broken } else { Presence::Missing };
+        node.presence = if node.row.is_some() { RowPresence::Broken } else { RowPresence::Missing };
     }
 
     /// Notes that another node answers at the address of this one, so what is measured there says
@@ -377,10 +377,10 @@ impl Matrix {
     }
 
     /// Notes that a node's agent is of another version, so that its row cannot be read.
-    pub fn of_other_version(&mut self, node: &str) {
+    pub fn add_other_version(&mut self, node: &str) {
         self.break_off();
         if let Some(number) = self.node(node, "", false) {
-            self.nodes[usize::from(number)].presence = Presence::OtherVersion;
+            self.nodes[usize::from(number)].presence = RowPresence::OtherVersion;
         }
     }
 
@@ -449,14 +449,14 @@ impl Matrix {
             return Some(number);
         }
         let number = u16::try_from(self.nodes.len()).ok().filter(|number| usize::from(*number) < self.bounds.nodes)?;
-        let needed = size_of::<Node>() + JUDGED_BYTES_PER_NODE + name.len() + self.numbers.growth();
+        let needed = size_of::<MatrixNode>() + JUDGED_BYTES_PER_NODE + name.len() + self.numbers.growth();
         if self.bytes() + needed > self.bounds.bytes {
             return None;
         }
         let span = self.text.add(name)?;
         let (text, nodes) = (&self.text, &self.nodes);
         self.numbers.add(name, number, |number| nodes.get(usize::from(number)).map_or("", |node| text.get(node.name)));
-        self.nodes.push(Node { name: span, zone, ..Node::default() }).then_some(number)
+        self.nodes.push(MatrixNode { name: span, zone, ..MatrixNode::default() }).then_some(number)
     }
 
     fn zone(&mut self, name: &str, may_add: bool) -> u8 {

@@ -9,12 +9,12 @@ const PLACES_MIN: usize = 64;
 
 /// Maps a name to its number: open addressing, 2 bytes per place.
 #[derive(Debug)]
-pub struct Numbers {
+pub struct NameNumbers {
     places: Vec<u16>,
     taken: usize,
 }
 
-impl Numbers {
+impl NameNumbers {
     /// Makes an empty table.
     pub fn new() -> Self {
         Self { places: vec![FREE; PLACES_MIN], taken: 0 }
@@ -75,7 +75,7 @@ mod tests {
     fn names_are_found_again_through_many_doublings() {
         let names: Vec<String> = (0..3_000).map(|n| format!("node-{n}")).collect();
         let name_of = |number: u16| names[usize::from(number)].as_str();
-        let mut numbers = Numbers::new();
+        let mut numbers = NameNumbers::new();
         for (number, name) in (0_u16..).zip(&names) {
             assert_eq!(numbers.find(name, name_of), None);
             numbers.add(name, number, name_of);

@@ -1,13 +1,13 @@
 //! A node of the mesh, and what the rows report of it.
 
 use kube_canary_kernel::text::Span;
-use kube_canary_model::report::{RecentPeer, State};
+use kube_canary_model::report::{PeerState, RecentPeer};
 use serde::Serialize;
 
 /// State of a node's row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Presence {
+pub enum RowPresence {
     /// Only other rows name the node.
     #[default]
     Listed,
@@ -23,7 +23,7 @@ pub enum Presence {
 
 /// A node that is part of the mesh.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Node {
+pub struct MatrixNode {
     pub(super) name: Span,
     pub(super) error: Span,
     /// Place of the node's row, if there is one.
@@ -31,14 +31,14 @@ pub struct Node {
     /// Number of the node's zone.
     pub zone: u8,
     /// State of the node's row.
-    pub presence: Presence,
+    pub presence: RowPresence,
     /// Whether another node answers at its address. Measurements of it are then no evidence.
     pub is_displaced: bool,
     /// Whether discovery gave the zone.
     pub(super) is_zone_certain: bool,
-    pub(super) listed: Listed,
+    pub(super) listed: RowCounts,
     /// What the current row, or the last row that named this node, reports of it.
-    pub(super) said: Said,
+    pub(super) said: RowMention,
     /// Number of cells that say how many probes were sent to the node's pod.
     pub aimed: u16,
     /// Probes to the node's pod per second, summed over all sources.
@@ -48,7 +48,7 @@ pub struct Node {
 /// In how many rows a node is a peer. Each row counts once, however many of its
 /// objects name the node.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Listed {
+pub(super) struct RowCounts {
     /// Number of rows per [`Stay`].
     rows: [u16; 4],
     /// What the first row of the matrix reports.
@@ -69,19 +69,19 @@ pub(super) enum Stay {
 }
 
 impl Stay {
-    pub(super) const fn of(state: State, recent: &RecentPeer) -> Self {
+    pub(super) const fn from_state(state: PeerState, recent: &RecentPeer) -> Self {
         match state {
-            State::Ready | State::Unready | State::Displaced => Self::Present,
-            State::Left if recent.sent == 0 => Self::LongLeft,
-            State::Left => Self::Left,
-            State::Terminating | State::Other => Self::Leaving,
+            PeerState::Ready | PeerState::Unready | PeerState::Displaced => Self::Present,
+            PeerState::Left if recent.sent == 0 => Self::LongLeft,
+            PeerState::Left => Self::Left,
+            PeerState::Terminating | PeerState::Other => Self::Leaving,
         }
     }
 }
 
 /// What one row has reported of a node so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Said {
+pub(super) struct RowMention {
     /// Place of the row plus 1; 0 is none.
     pub(super) row: u16,
     /// Bit n is set if an object with code n of layer and address family has arrived.
@@ -89,7 +89,7 @@ pub(super) struct Said {
     pub(super) stay: Option<Stay>,
 }
 
-impl Listed {
+impl RowCounts {
     /// Counts what a row reports, in place of what the same row reported before.
     pub(super) fn count(&mut self, before: Option<Stay>, now: Stay, is_first: bool) {
         if let Some(before) = before {
@@ -101,20 +101,20 @@ impl Listed {
         }
     }
 
-    pub(super) const fn of(&self, stay: Stay) -> u32 {
+    pub(super) const fn rows_with(&self, stay: Stay) -> u32 {
         self.rows[stay as usize] as u32
     }
 
     /// Returns the number of rows that say: being removed, or gone within the recent window.
     const fn leaving(&self) -> u32 {
-        self.of(Stay::Leaving) + self.of(Stay::Left)
+        self.rows_with(Stay::Leaving) + self.rows_with(Stay::Left)
     }
 }
 
-impl Node {
+impl MatrixNode {
     /// Whether its row did not arrive, or broke off.
     pub const fn is_missing(&self) -> bool {
-        matches!(self.presence, Presence::Missing | Presence::Broken)
+        matches!(self.presence, RowPresence::Missing | RowPresence::Broken)
     }
 
     /// Whether the node is being removed. Measurements of it are then no evidence. Not all
@@ -126,7 +126,7 @@ impl Node {
     /// could hide a node of a mesh of three. Rows that saw it leave before the recent window do not
     /// count: in a partial mesh, a node can leave a source's peers and stay in the mesh.
     pub fn is_leaving(&self) -> bool {
-        let (leaving, present) = (self.listed.leaving(), self.listed.of(Stay::Present));
+        let (leaving, present) = (self.listed.leaving(), self.listed.rows_with(Stay::Present));
         let first = self.listed.first.is_some_and(|first| matches!(first, Stay::Leaving | Stay::Left));
         self.is_gone() || leaving > present || leaving > 0 && leaving == present && first
     }
@@ -134,7 +134,7 @@ impl Node {
     /// Whether only one row lists the node, and its own row neither arrived nor was asked for.
     pub(super) const fn is_named_once(&self) -> bool {
         let [present, leaving, left, long_left] = self.listed.rows;
-        matches!(self.presence, Presence::Listed) && present + leaving + left + long_left == 1
+        matches!(self.presence, RowPresence::Listed) && present + leaving + left + long_left == 1
     }
 
     /// Whether any row saw the node leave within the recent window.
@@ -144,7 +144,7 @@ impl Node {
 
     /// Whether all rows that list the node say that it has left.
     pub const fn is_gone(&self) -> bool {
-        let left = self.listed.of(Stay::Left) + self.listed.of(Stay::LongLeft);
-        left > 0 && self.listed.of(Stay::Present) + self.listed.of(Stay::Leaving) == 0
+        let left = self.listed.rows_with(Stay::Left) + self.listed.rows_with(Stay::LongLeft);
+        left > 0 && self.listed.rows_with(Stay::Present) + self.listed.rows_with(Stay::Leaving) == 0
     }
 }

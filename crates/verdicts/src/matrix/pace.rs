@@ -25,7 +25,7 @@ pub enum Pace {
 
 impl Pace {
     /// Returns the pace of a median round-trip time. Both times are in seconds, as in reports.
-    pub fn of(rtt_seconds: Option<f64>, usual_seconds: Option<f64>) -> Self {
+    pub fn from_times(rtt_seconds: Option<f64>, usual_seconds: Option<f64>) -> Self {
         let known = |seconds: Option<f64>| seconds.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
         let (Some(rtt), Some(usual)) = (known(rtt_seconds), known(usual_seconds)) else { return Self::Unknown };
         #[expect(clippy::cast_possible_truncation, reason = "bounded by the minimum")]
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn a_link_is_slow_from_four_times_and_a_millisecond_more_than_its_quickest_minute() {
-        let pace = |rtt_ms: f64, usual_ms: f64| Pace::of(Some(rtt_ms / 1e3), Some(usual_ms / 1e3));
+        let pace = |rtt_ms: f64, usual_ms: f64| Pace::from_times(Some(rtt_ms / 1e3), Some(usual_ms / 1e3));
         assert_eq!([pace(1.09, 0.1), pace(1.11, 0.1)], [Pace::Usual, Pace::Slow]);
         assert_eq!([pace(3.9, 1.0), pace(4.1, 1.0), pace(0.1, 1.0)], [Pace::Usual, Pace::Slow, Pace::Usual]);
     }
@@ -48,8 +48,12 @@ mod tests {
     #[test]
     fn values_that_are_no_time_give_no_pace() {
         for no_time in [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)] {
-            assert_eq!([Pace::of(no_time, Some(1.0)), Pace::of(Some(1.0), no_time)], [Pace::Unknown; 2], "{no_time:?}");
+            assert_eq!(
+                [Pace::from_times(no_time, Some(1.0)), Pace::from_times(Some(1.0), no_time)],
+                [Pace::Unknown; 2],
+                "{no_time:?}"
+            );
         }
-        assert_eq!(Pace::of(Some(1e300), Some(1e300)), Pace::Usual);
+        assert_eq!(Pace::from_times(Some(1e300), Some(1e300)), Pace::Usual);
     }
 }

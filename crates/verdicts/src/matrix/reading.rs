@@ -1,8 +1,8 @@
 //! What a finished matrix says: its nodes, rows, cells and what is kept beside them.
 
 use super::{
-    Cell, Hole, LastLosses, Layer, LosingFlows, Matrix, Network, Node, NotKept, Row, SessionOf, StrangerAt, UNKNOWN,
-    UnsentLink, Ways,
+    Cell, Hole, LastLosses, Layer, LinkWays, LosingFlows, Matrix, MatrixNode, MatrixRow, Network, NotKept, SessionOf,
+    StrangerAt, UNKNOWN, UnsentLink,
 };
 
 impl Matrix {
@@ -17,7 +17,7 @@ impl Matrix {
     }
 
     /// Returns the node with this number.
-    pub fn get(&self, number: u16) -> &Node {
+    pub fn get(&self, number: u16) -> &MatrixNode {
         &self.nodes[usize::from(number)]
     }
 
@@ -32,7 +32,7 @@ impl Matrix {
     }
 
     /// Returns the row of a node, complete or broken off.
-    pub fn row(&self, number: u16) -> Option<&Row> {
+    pub fn row(&self, number: u16) -> Option<&MatrixRow> {
         self.get(number).row.and_then(|place| self.rows.get(usize::from(place)))
     }
 
@@ -76,7 +76,7 @@ impl Matrix {
     }
 
     /// Returns the directions of the losses of links by UDP.
-    pub fn ways(&self) -> &[Ways] {
+    pub fn ways(&self) -> &[LinkWays] {
         self.links.ways()
     }
 
@@ -150,7 +150,7 @@ impl Matrix {
 
     /// Returns when the first and the last row were read, in seconds after the epoch.
     pub fn reads(&self) -> (i16, i16) {
-        let reads = || self.rows.iter().map(Row::read);
+        let reads = || self.rows.iter().map(MatrixRow::read);
         (reads().min().unwrap_or_default(), reads().max().unwrap_or_default())
     }
 

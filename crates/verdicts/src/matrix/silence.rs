@@ -28,7 +28,7 @@ use std::ops::Range;
 use kube_canary_kernel::region::List;
 use kube_canary_model::report::RecentPeer;
 
-use super::cell::{Cell, Layer, of_peer};
+use super::cell::{Cell, Layer, cells_of_peer};
 
 /// A link is silent if it has lost this many ICMP and UDP probes in a row. At the default interval
 /// and timeout they are known after this many seconds.
@@ -53,7 +53,7 @@ const ROW_KEPT_MAX: usize = 1_024;
 
 /// The last losses of a cell: 10 bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Run {
+pub struct LossRun {
     row: u16,
     peer: u16,
     /// The layer, and whether it is over IPv6, as in [`Cell::key`].
@@ -69,27 +69,27 @@ pub struct Run {
     pub moment: i16,
 }
 
-impl Run {
+impl LossRun {
     const NONE: Self = Self { row: 0, peer: 0, key: 0, lost: 0, answered: 0, answered_before: 0, moment: 0 };
 
     /// Returns the sort key of the runs of a row: those of a link are together.
-    fn place(&self) -> (Link, u8) {
+    fn place(&self) -> (LinkKey, u8) {
         (link(self.peer, self.key), self.key)
     }
 }
 
 /// A peer, the network, and whether it is over IPv6.
-type Link = (u16, bool, bool);
+type LinkKey = (u16, bool, bool);
 
 /// Returns the link of a cell with this key.
-fn link(peer: u16, key: u8) -> Link {
+fn link(peer: u16, key: u8) -> LinkKey {
     (peer, key >> 1 == Layer::Nodes as u8, key & 1 == 1)
 }
 
 /// The last losses of all cells.
 #[derive(Debug)]
-pub(super) struct Silence {
-    runs: List<Run>,
+pub(super) struct SilenceTable {
+    runs: List<LossRun>,
     is_cut: bool,
     /// The row that is being read, and where its runs begin. The latter is `None` if it has too
     /// many.
@@ -103,7 +103,7 @@ pub(super) struct Silence {
 
 /// What the last losses of a link mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum LossState {
     /// They are losses as any others.
     Usual,
     /// The link has just begun to lose: a report shows all of it at this moment at the earliest.
@@ -114,10 +114,10 @@ enum State {
     Back,
 }
 
-impl Silence {
+impl SilenceTable {
     pub fn new(bytes: usize) -> Self {
         Self {
-            runs: List::new((bytes / size_of::<Run>()).min(KEPT_MAX)),
+            runs: List::new((bytes / size_of::<LossRun>()).min(KEPT_MAX)),
             is_cut: false,
             current: (0, Some(0)),
             fresh: Vec::new(),
@@ -171,18 +171,18 @@ impl Silence {
         }
         let Some(begin) = self.current.1 else { return };
         if self.runs.len() - begin >= ROW_KEPT_MAX {
-            self.runs.resize(begin, Run::NONE);
+            self.runs.resize(begin, LossRun::NONE);
             self.current.1 = None;
             return;
         }
         let [lost, answered, answered_before] = [lost, answered, recent.answered_before].map(narrow);
-        let run = Run { row, peer, key, lost, answered, answered_before, moment };
-        self.is_cut |= room < size_of::<Run>() || !self.runs.push(run);
+        let run = LossRun { row, peer, key, lost, answered, answered_before, moment };
+        self.is_cut |= room < size_of::<LossRun>() || !self.runs.push(run);
     }
 
     /// Returns the last losses of a cell of a row. `None` if it has none, or if there was no room.
-    /// This needs [`Silence::settle`].
-    pub fn last_losses(&self, row: u16, cell: Cell) -> Option<Run> {
+    /// This needs [`SilenceTable::settle`].
+    pub fn last_losses(&self, row: u16, cell: Cell) -> Option<LossRun> {
         let (peer, key) = cell.key();
         let sought = (row, (link(peer, key), key));
         let place = self.runs.binary_search_by_key(&sought, |run| (run.row, run.place())).ok()?;
@@ -200,13 +200,13 @@ impl Silence {
         read: impl Fn(u16) -> Option<i16>,
     ) {
         if self.is_cut {
-            self.runs.resize(0, Run::NONE);
+            self.runs.resize(0, LossRun::NONE);
         } else {
             self.runs.sort_unstable_by_key(|run| (run.row, run.place()));
             let rows = || self.runs.chunk_by(|a, b| a.row == b.row);
-            let of_row = |runs: &[Run]| runs.first().map(|run| range(run.row)).unwrap_or_default();
-            let is_fault = |runs: &[Run], cells: &[Cell]| {
-                Row::new(runs, &cells[of_row(runs)], KNOWN_AFTER_SECONDS).is_fault_of_many()
+            let of_row = |runs: &[LossRun]| runs.first().map(|run| range(run.row)).unwrap_or_default();
+            let is_fault = |runs: &[LossRun], cells: &[Cell]| {
+                SilenceRow::new(runs, &cells[of_row(runs)], KNOWN_AFTER_SECONDS).is_fault_of_many()
             };
             // What began a little before is of the same fault. One false report changes no other.
             let is_near = rows().filter(|runs| is_fault(runs, cells)).nth(1).is_some();
@@ -214,7 +214,7 @@ impl Silence {
                 let is_near = is_near || is_fault(runs, cells);
                 let cells = &mut cells[of_row(runs)];
                 let known_after = KNOWN_AFTER_SECONDS + if is_near { NEAR_SECONDS } else { 0 };
-                let row = Row::new(runs, cells, known_after);
+                let row = SilenceRow::new(runs, cells, known_after);
                 if row.is_fault_of_many() {
                     self.fresh.resize(nodes, 0);
                     let mut peers: Vec<u16> = row.fresh().collect();
@@ -223,7 +223,7 @@ impl Silence {
                         self.fresh[usize::from(peer)] += 1;
                     }
                 }
-                self.rows_back += usize::from(row.states.iter().any(|(_, state)| *state == State::Back));
+                self.rows_back += usize::from(row.states.iter().any(|(_, state)| *state == LossState::Back));
                 row.settle(cells, &read);
             }
         }
@@ -231,21 +231,21 @@ impl Silence {
 }
 
 /// The links of a row that have last losses, and their states.
-struct Row<'a> {
-    runs: &'a [Run],
-    states: Vec<(Link, State)>,
+struct SilenceRow<'a> {
+    runs: &'a [LossRun],
+    states: Vec<(LinkKey, LossState)>,
 }
 
-impl<'a> Row<'a> {
-    fn new(runs: &'a [Run], cells: &[Cell], known_after: i16) -> Self {
+impl<'a> SilenceRow<'a> {
+    fn new(runs: &'a [LossRun], cells: &[Cell], known_after: i16) -> Self {
         let of_links = runs.chunk_by(|a, b| a.place().0 == b.place().0);
-        let with_state = |runs: &[Run]| Some((runs.first()?.place().0, state(runs, cells, known_after)));
+        let with_state = |runs: &[LossRun]| Some((runs.first()?.place().0, state(runs, cells, known_after)));
         Self { runs, states: of_links.filter_map(with_state).collect() }
     }
 
     /// Returns the peers to which the source has just begun to lose. One may be there twice.
     fn fresh(&self) -> impl Iterator<Item = u16> {
-        self.states.iter().filter(|(_, state)| matches!(state, State::Fresh(_))).map(|(link, _)| link.0)
+        self.states.iter().filter(|(_, state)| matches!(state, LossState::Fresh(_))).map(|(link, _)| link.0)
     }
 
     /// Whether the source has just begun to lose to several peers.
@@ -255,27 +255,27 @@ impl<'a> Row<'a> {
 
     fn settle(&self, cells: &mut [Cell], read: &impl Fn(u16) -> Option<i16>) {
         let is_fault_of_many = self.is_fault_of_many();
-        let silent = self.states.iter().filter(|(_, state)| matches!(state, State::Silent(_)));
+        let silent = self.states.iter().filter(|(_, state)| matches!(state, LossState::Silent(_)));
         let are_many_silent = are_several(silent.map(|(link, _)| link.0));
         for cell in cells {
             let (peer, key) = cell.key();
             let link = link(peer, key);
             let Ok(place) = self.states.binary_search_by_key(&link, |(link, _)| *link) else { continue };
-            let run = self.runs.binary_search_by_key(&(link, key), Run::place);
-            let run = run.map_or(Run::NONE, |place| self.runs[place]);
+            let run = self.runs.binary_search_by_key(&(link, key), LossRun::place);
+            let run = run.map_or(LossRun::NONE, |place| self.runs[place]);
             *cell = match self.states[place].1 {
                 // The report of the peer may be older than the fault, and would contradict.
-                State::Fresh(known) if is_fault_of_many || read(peer).is_some_and(|at| at < known) => {
+                LossState::Fresh(known) if is_fault_of_many || read(peer).is_some_and(|at| at < known) => {
                     cell.without_last_losses(run.lost.into())
                 }
-                State::Back => cell.without_last_losses(run.lost.into()),
+                LossState::Back => cell.without_last_losses(run.lost.into()),
                 // Until handshakes are lost, too, a single link would seem to lose other protocols
                 // alone.
-                State::Silent(seconds) if !are_many_silent && seconds < HANDSHAKE_SECONDS => *cell,
-                State::Silent(_) if run.lost > 0 => cell.with_last_losses_alone(run.lost.into()),
+                LossState::Silent(seconds) if !are_many_silent && seconds < HANDSHAKE_SECONDS => *cell,
+                LossState::Silent(_) if run.lost > 0 => cell.with_last_losses_alone(run.lost.into()),
                 // No handshake was due since then.
-                State::Silent(seconds) if seconds < HANDSHAKE_SECONDS => cell.with_last_losses_alone(0),
-                State::Usual | State::Fresh(_) | State::Silent(_) => *cell,
+                LossState::Silent(seconds) if seconds < HANDSHAKE_SECONDS => cell.with_last_losses_alone(0),
+                LossState::Usual | LossState::Fresh(_) | LossState::Silent(_) => *cell,
             };
         }
     }
@@ -288,31 +288,31 @@ fn are_several(mut peers: impl Iterator<Item = u16>) -> bool {
 
 /// Returns the state of a link from the last losses of its cells. A silence counts as one from
 /// before the collection if it began this many seconds before.
-fn state(runs: &[Run], cells: &[Cell], known_after: i16) -> State {
-    let Some((link, _)) = runs.first().map(Run::place) else { return State::Usual };
-    let of_peer = of_peer(cells, link.0).iter();
+fn state(runs: &[LossRun], cells: &[Cell], known_after: i16) -> LossState {
+    let Some((link, _)) = runs.first().map(LossRun::place) else { return LossState::Usual };
+    let of_peer = cells_of_peer(cells, link.0).iter();
     let (mut lost, mut answers, mut latest) = (u8::MAX, [u8::MAX, 0], None);
     for cell in of_peer.filter(|cell| cell.layer() != Layer::Tcp && self::link(link.0, cell.key().1) == link) {
         // A cell without a run has answered.
-        let Some(run) = runs.iter().find(|run| run.key == cell.key().1) else { return State::Usual };
+        let Some(run) = runs.iter().find(|run| run.key == cell.key().1) else { return LossState::Usual };
         let [answered, in_row] = [run.answered, run.lost].map(u32::from);
         let before = cell.lost().saturating_sub(in_row);
         if before * CALM_ONE_OF > cell.probes().saturating_sub(in_row + answered) {
-            return State::Usual;
+            return LossState::Usual;
         }
         lost = lost.min(run.lost);
         answers = [answers[0].min(run.answered), answers[1].max(run.answered)];
         latest = latest.max(Some(run.moment));
     }
-    let Some(latest) = latest else { return State::Usual };
+    let Some(latest) = latest else { return LossState::Usual };
     match answers {
         [_, 0] if lost < SILENT_PROBES || latest > -known_after => {
-            State::Fresh(latest.saturating_add(KNOWN_AFTER_SECONDS))
+            LossState::Fresh(latest.saturating_add(KNOWN_AFTER_SECONDS))
         }
-        [_, 0] => State::Silent(latest.saturating_neg()),
-        _ if lost < SILENT_PROBES => State::Usual,
-        [least, _] if least >= BACK_PROBES && latest <= -BACK_AFTER_SECONDS => State::Back,
-        _ => State::Silent(HANDSHAKE_SECONDS),
+        [_, 0] => LossState::Silent(latest.saturating_neg()),
+        _ if lost < SILENT_PROBES => LossState::Usual,
+        [least, _] if least >= BACK_PROBES && latest <= -BACK_AFTER_SECONDS => LossState::Back,
+        _ => LossState::Silent(HANDSHAKE_SECONDS),
     }
 }
 

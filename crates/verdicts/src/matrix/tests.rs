@@ -1,4 +1,4 @@
-use kube_canary_model::report::{RecentPeer, State};
+use kube_canary_model::report::{PeerState, RecentPeer};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ fn rows_in_any_order_become_cells_in_the_order_of_their_peers() {
     let peers: Vec<&str> = matrix.cells(b).iter().map(|cell| matrix.name(cell.peer())).collect();
     assert_eq!(peers, ["d", "c", "a"], "in the order they were first spoken of, each once");
     assert_eq!(matrix.cells(a).len(), 1);
-    assert_eq!(matrix.get(a).presence, Presence::Whole);
-    assert_eq!(matrix.get(number(&matrix, "c")).presence, Presence::Listed);
+    assert_eq!(matrix.get(a).presence, RowPresence::Whole);
+    assert_eq!(matrix.get(number(&matrix, "c")).presence, RowPresence::Listed);
     assert!(matrix.row(number(&matrix, "c")).is_none());
     assert!((matrix.get(b).probes_per_second - 1.0).abs() < 1e-6);
 }
@@ -66,10 +66,10 @@ fn a_row_that_broke_off_keeps_its_cells() {
         let number = number(&matrix, node);
         (matrix.get(number).presence, matrix.cells(number).len())
     };
-    assert_eq!(state("a"), (Presence::Broken, 1));
-    assert_eq!(state("b"), (Presence::Broken, 1));
-    assert_eq!(state("c"), (Presence::Whole, 0));
-    assert_eq!(state("d"), (Presence::Missing, 0));
+    assert_eq!(state("a"), (RowPresence::Broken, 1));
+    assert_eq!(state("b"), (RowPresence::Broken, 1));
+    assert_eq!(state("c"), (RowPresence::Whole, 0));
+    assert_eq!(state("d"), (RowPresence::Missing, 0));
     assert_eq!(matrix.error(number(&matrix, "a")), "timed out");
     assert_eq!(matrix.error(number(&matrix, "d")).len(), ERROR_BYTES_MAX);
     assert_eq!(matrix.not_kept(), NotKept { cells: 1, ..NotKept::default() }, "a peer without a row");
@@ -97,7 +97,7 @@ fn a_node_that_leaves_is_no_evidence_and_no_node_probes_itself() {
     let mut matrix = Matrix::new(EPOCH);
     matrix.begin_row(&source("a"), 0);
     matrix.peer(&peer("a"));
-    for (name, state) in [("b", State::Left), ("c", State::Terminating), ("d", State::Unready)] {
+    for (name, state) in [("b", PeerState::Left), ("c", PeerState::Terminating), ("d", PeerState::Unready)] {
         matrix.peer(&Peer { state, ..peer(name) });
     }
     matrix.peer(&Peer { protocol: Protocol::Other, ..peer("e") });
@@ -112,7 +112,7 @@ fn a_node_that_leaves_is_no_evidence_and_no_node_probes_itself() {
 /// A node that others no longer probe, because they have selected other peers, stays a member.
 #[test]
 fn a_node_that_left_some_lists_long_ago_is_not_leaving() {
-    let leaving = |rows: &[(State, u32)]| {
+    let leaving = |rows: &[(PeerState, u32)]| {
         let mut matrix = Matrix::new(EPOCH);
         for (at, (state, sent)) in rows.iter().enumerate() {
             matrix.begin_row(&source(&format!("source-{at}")), 0);
@@ -123,15 +123,15 @@ fn a_node_that_left_some_lists_long_ago_is_not_leaving() {
         let node = *matrix.get(number(&matrix, "x"));
         [node.is_leaving(), node.is_leaving_for_some(), node.is_gone()]
     };
-    let (ready, now, long_ago) = ((State::Ready, 60), (State::Left, 1), (State::Left, 0));
+    let (ready, now, long_ago) = ((PeerState::Ready, 60), (PeerState::Left, 1), (PeerState::Left, 0));
     assert_eq!(leaving(&[ready, long_ago, long_ago, long_ago]), [false, false, false]);
     assert_eq!(leaving(&[now, ready, long_ago]), [true, true, false]);
     assert_eq!(leaving(&[ready, ready, now, long_ago, long_ago]), [false, true, false]);
     assert_eq!(leaving(&[ready, now, now, long_ago, long_ago]), [true, true, false]);
     assert_eq!(leaving(&[long_ago, long_ago]), [true, false, true]);
     // If the rows are divided evenly, the first one decides.
-    assert_eq!(leaving(&[(State::Terminating, 0), ready]), [true, true, false]);
-    assert_eq!(leaving(&[ready, (State::Terminating, 0)]), [false, true, false]);
+    assert_eq!(leaving(&[(PeerState::Terminating, 0), ready]), [true, true, false]);
+    assert_eq!(leaving(&[ready, (PeerState::Terminating, 0)]), [false, true, false]);
 }
 
 #[test]
@@ -139,9 +139,9 @@ fn a_row_counts_once_for_a_node_and_as_the_most_present_of_what_it_says() {
     let mut matrix = Matrix::new(EPOCH);
     let [six, node] = [
         Peer { protocol: Protocol::Icmpv6, ..peer("x") },
-        Peer { network: Network::Node, state: State::Terminating, ..peer("x") },
+        Peer { network: Network::Node, state: PeerState::Terminating, ..peer("x") },
     ];
-    let leaving = Peer { state: State::Terminating, ..peer("x") };
+    let leaving = Peer { state: PeerState::Terminating, ..peer("x") };
     for source_of_row in ["a", "b", "c"] {
         matrix.begin_row(&source(source_of_row), 0);
         assert!(matrix.peer(&leaving) && matrix.peer(&six) && matrix.peer(&node));

@@ -31,9 +31,9 @@ const _: () = assert!(size_of::<UnsentLink>() == 8);
 
 /// All these links, those of one source beside each other.
 #[derive(Debug)]
-pub(super) struct Unsent(List<UnsentLink>);
+pub(super) struct UnsentLinks(List<UnsentLink>);
 
-impl Unsent {
+impl UnsentLinks {
     /// Makes an empty table that takes at most this many bytes.
     pub fn new(bytes: usize) -> Self {
         Self(List::new(bytes / size_of::<UnsentLink>()))
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_layers_of_a_link_are_one_entry_per_family_and_reason() {
-        let mut unsent = Unsent::new(1_000);
+        let mut unsent = UnsentLinks::new(1_000);
         let mut add = |peer, layer, over_ipv6, reason, room| {
             unsent.add((1, peer), (layer, over_ipv6), &recent(0, 60, reason), room)
         };

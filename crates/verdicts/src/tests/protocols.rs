@@ -54,7 +54,8 @@ fn what_all_protocols_lose_has_none_and_what_one_loses_has_it() {
         let severity = if protocol == Method::Icmp { Severity::Warning } else { Severity::Critical };
         assert_eq!(verdicts[0].severity, severity, "{method}");
     }
-    let ids: Vec<String> = [all, one("icmp"), one("udp"), one("tcp")].iter().map(|it| it[0].id.clone()).collect();
+    let ids: Vec<String> =
+        [all, one("icmp"), one("udp"), one("tcp")].iter().map(|verdicts| verdicts[0].id.clone()).collect();
     assert!((0..4).all(|place| !ids[..place].contains(&ids[place])), "{ids:?}");
 }
 
@@ -121,7 +122,7 @@ fn udp_and_tcp_count_only_if_the_agent_says_that_it_listens() {
 
 /// Returns the verdicts over a mesh in which only the nodes of `rows` have a report. `lost` says
 /// what is lost by a protocol, in percent. Handshakes with the node `refused` are refused.
-fn of_rows(rows: &[&str], lost: impl Fn(&str, &str, &str) -> u32, refused: &str) -> Vec<Verdict> {
+fn verdicts_of_rows(rows: &[&str], lost: impl Fn(&str, &str, &str) -> u32, refused: &str) -> Vec<Verdict> {
     let mut mesh = Mesh::new();
     for from in rows {
         let of = |to: &str| {
@@ -135,7 +136,7 @@ fn of_rows(rows: &[&str], lost: impl Fn(&str, &str, &str) -> u32, refused: &str)
     }
     let missing = NODES.iter().filter(|node| !rows.contains(*node));
     let mut verdicts = missing.fold(mesh, |mesh, node| mesh.missing(node)).verdicts();
-    verdicts.sort_by_key(|it| (it.kind, it.protocol.map(Method::label)));
+    verdicts.sort_by_key(|verdict| (verdict.kind, verdict.protocol.map(Method::label)));
     verdicts
 }
 
@@ -147,17 +148,17 @@ const UDP: Option<Method> = Some(Method::Udp);
 fn a_node_that_no_handshake_reaches_is_named_though_its_report_is_missing() {
     let touches = |from: &str, to: &str| from == "c" || to == "c";
     let both = |from: &str, to: &str, protocol: &str| if touches(from, to) && protocol != "icmp" { 100 } else { 0 };
-    let verdicts = of_rows(&["a", "b", "d", "e"], both, "");
+    let verdicts = verdicts_of_rows(&["a", "b", "d", "e"], both, "");
     assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP), (Kind::Node, "c", UDP)], "{verdicts:?}");
-    assert!(verdicts.iter().all(|it| it.confidence == Confidence::Likely), "{verdicts:?}");
+    assert!(verdicts.iter().all(|verdict| verdict.confidence == Confidence::Likely), "{verdicts:?}");
     assert!(evidence(&verdicts[0]).contains("its agent does not answer either"), "{}", evidence(&verdicts[0]));
     // A rule that drops all TCP: the agent still answers UDP.
     let tcp = |from: &str, to: &str, protocol: &str| if protocol == "tcp" { both(from, to, protocol) } else { 0 };
-    let verdicts = of_rows(&["a", "b", "d", "e"], tcp, "");
+    let verdicts = verdicts_of_rows(&["a", "b", "d", "e"], tcp, "");
     assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP)], "{verdicts:?}");
     // A third of a window is lost.
     let part = |from: &str, to: &str, protocol: &str| both(from, to, protocol) * 34 / 100;
-    let verdicts = of_rows(&["a", "b", "d", "e"], part, "");
+    let verdicts = verdicts_of_rows(&["a", "b", "d", "e"], part, "");
     assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP), (Kind::Node, "c", UDP)], "{verdicts:?}");
 }
 
@@ -166,28 +167,29 @@ fn an_agent_that_does_not_run_is_no_fault_of_udp_or_tcp() {
     let unreachable = [(Kind::AgentUnreachable, "c", None)];
     let rows = ["a", "b", "d", "e"];
     let killed = |_: &str, to: &str, protocol: &str| if to == "c" && protocol != "icmp" { 100 } else { 0 };
-    assert_eq!(named(&of_rows(&rows, killed, "c")), unreachable, "its host refuses handshakes");
+    assert_eq!(named(&verdicts_of_rows(&rows, killed, "c")), unreachable, "its host refuses handshakes");
     let frozen = |_: &str, to: &str, protocol: &str| if to == "c" && protocol == "udp" { 100 } else { 0 };
-    assert_eq!(named(&of_rows(&rows, frozen, "")), unreachable, "its kernel completes them");
+    assert_eq!(named(&verdicts_of_rows(&rows, frozen, "")), unreachable, "its kernel completes them");
     // All links lose a third of all handshakes, which makes no frozen agent a fault of UDP.
     let lossy = |from: &str, to: &str, protocol: &str| if protocol == "tcp" { 34 } else { frozen(from, to, protocol) };
-    let verdicts = of_rows(&rows, lossy, "");
+    let verdicts = verdicts_of_rows(&rows, lossy, "");
     assert_eq!(named(&verdicts), [(Kind::Mesh, "*", TCP), unreachable[0]], "{verdicts:?}");
     // One source claims that the handshakes with a frozen agent get no answer.
     let liar = |from: &str, to: &str, protocol: &str| {
         if (from, to, protocol) == ("d", "c", "tcp") { 100 } else { frozen(from, to, protocol) }
     };
-    let verdicts = of_rows(&rows, liar, "");
+    let verdicts = verdicts_of_rows(&rows, liar, "");
     assert_eq!(named(&verdicts), [(Kind::Link, "c->d", TCP), unreachable[0]], "{verdicts:?}");
 }
 
 #[test]
 fn one_report_alone_says_that_all_links_seem_to_lose() {
     for of in [&["udp", "tcp"][..], &["tcp"]] {
-        let verdicts = of_rows(&["b"], |_, _, protocol| if of.contains(&protocol) { 100 } else { 0 }, "");
-        let expected: Vec<_> = [TCP, UDP].into_iter().take(of.len()).map(|it| (Kind::Mesh, "*", it)).collect();
+        let verdicts = verdicts_of_rows(&["b"], |_, _, protocol| if of.contains(&protocol) { 100 } else { 0 }, "");
+        let expected: Vec<_> =
+            [TCP, UDP].into_iter().take(of.len()).map(|protocol| (Kind::Mesh, "*", protocol)).collect();
         assert_eq!(named(&verdicts), expected, "{verdicts:?}");
-        assert!(verdicts.iter().all(|it| it.confidence == Confidence::Likely), "{verdicts:?}");
+        assert!(verdicts.iter().all(|verdict| verdict.confidence == Confidence::Likely), "{verdicts:?}");
         let (summary, evidence) = (&summary(&verdicts[0]), &evidence(&verdicts[0]));
         assert_eq!(summary, "all links: TCP alone is lost, as far as b sees");
         let end = "; only the report of b could be read, so it may also be b alone; for this reason 4 reports could not be read";
@@ -201,10 +203,10 @@ fn a_link_without_tcp_is_named_by_the_end_that_lacks_the_report_of_the_other() {
         let is_pair = matches!((from, to), ("a", "c") | ("c", "a"));
         if is_pair && protocol != "icmp" { 100 } else { 0 }
     };
-    let verdicts = of_rows(&["a", "b", "d", "e"], lost, "");
+    let verdicts = verdicts_of_rows(&["a", "b", "d", "e"], lost, "");
     assert_eq!(named(&verdicts), [(Kind::Link, "a->c", TCP), (Kind::Link, "a->c", UDP)], "{verdicts:?}");
     // Another agent that collects has no reason to miss the report.
-    let verdicts = of_rows(&["b", "a", "d", "e"], lost, "");
+    let verdicts = verdicts_of_rows(&["b", "a", "d", "e"], lost, "");
     let unreachable = (Kind::AgentUnreachable, "c", None);
     assert_eq!(named(&verdicts), [(Kind::Link, "a->c", TCP), (Kind::Link, "a->c", UDP), unreachable], "{verdicts:?}");
 }
@@ -299,7 +301,7 @@ fn one_report_of_losing_flows_hides_no_fault_of_tcp() {
         let verdicts = three(lost, claims).verdicts();
         let named = named(&verdicts);
         assert!(named.contains(&(kind, subject, Some(Method::Tcp))), "{verdicts:#?}");
-        assert!(of_flows.iter().all(|it| named.contains(it)) && named.len() == 3, "{verdicts:#?}");
+        assert!(of_flows.iter().all(|flow| named.contains(flow)) && named.len() == 3, "{verdicts:#?}");
     }
 }
 

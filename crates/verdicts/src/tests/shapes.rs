@@ -74,9 +74,9 @@ fn losses_without_a_cause_are_not_well() {
     let mesh = full(&["a", "b", "c", "d"], |from, to| if (from, to) == ("a", "b") { 5 } else { 0 });
     // As if there were this many nodes that five losses may be chance.
     let said = headline_without_cause(&mesh.matrix);
-    assert_eq!(said.state, State::Losses);
+    assert_eq!(said.state, MeshState::Losses);
     assert!(said.text.starts_with("1 of 12 links loses: 8.3 % from a to b since "), "{said:?}");
-    assert_eq!(headline_without_cause(&full(&["a", "b"], |_, _| 0).matrix).state, State::Well);
+    assert_eq!(headline_without_cause(&full(&["a", "b"], |_, _| 0).matrix).state, MeshState::Well);
 }
 
 /// The report of ten minutes in which `lost` of 600 probes were lost.
@@ -102,13 +102,13 @@ fn losses_over_ten_minutes_are_not_well() {
         let Headline { state, text } = headline_without_cause(&mesh.matrix);
         (state, text)
     };
-    let well = (State::Well, "all well".to_owned());
+    let well = (MeshState::Well, "all well".to_owned());
     assert_eq!(line_of(&|_, _| None), well);
     let one =
         |lost: u32| line_of(&move |from, to| ((from, to) == ("a", "b")).then(|| over_ten_minutes(peer(to, 0), lost)));
     assert_eq!(one(11), well);
     let text = "1 of 6 links has lost 2 % and more over ten minutes: 2.0 % from a to b; no cause stands out";
-    assert_eq!(one(12), (State::Losses, text.to_owned()));
+    assert_eq!(one(12), (MeshState::Losses, text.to_owned()));
     let two = line_of(&|from, to| match (from, to) {
         ("c", "b") => Some(over_ten_minutes(peer(to, 0), 18)),
         ("b", "a") => Some(with(over_ten_minutes(peer(to, 1), 60), "network", json!("node"))),
@@ -116,7 +116,7 @@ fn losses_over_ten_minutes_are_not_well() {
     });
     let text = "2 of 6 links have lost 2 % and more over ten minutes: 10.0 % from b to a (node network); \
                 no cause stands out";
-    assert_eq!(two, (State::Losses, text.to_owned()));
+    assert_eq!(two, (MeshState::Losses, text.to_owned()));
     // Current losses come first.
     let now = line_of(&|from, to| match (from, to) {
         ("a", "b") => Some(over_ten_minutes(peer(to, 3), 60)),
@@ -138,8 +138,11 @@ fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
     };
     let from_a = |from: &str, to: &str| (from == "a").then(|| over_ten_minutes(peer(to, 0), 300));
     let mesh = calm_now(&names, starved, from_a);
-    assert_eq!(headline_without_cause(&mesh.matrix).state, State::Well);
-    assert_eq!(headline_without_cause(&calm_now(&names, |from| source(from, 180), from_a).matrix).state, State::Losses);
+    assert_eq!(headline_without_cause(&mesh.matrix).state, MeshState::Well);
+    assert_eq!(
+        headline_without_cause(&calm_now(&names, |from| source(from, 180), from_a).matrix).state,
+        MeshState::Losses
+    );
 
     // All others know that d is being removed; a does not know it yet.
     let leaving = |also: u32| {
@@ -155,11 +158,11 @@ fn ten_minutes_of_starved_sources_and_leaving_peers_are_no_evidence() {
         );
         headline_without_cause(&mesh.matrix)
     };
-    assert_eq!(leaving(0).state, State::Well);
+    assert_eq!(leaving(0).state, MeshState::Well);
     let said = leaving(30);
     // Only the worst link of a row is named.
     let text = "1 of 6 links has lost 2 % and more over ten minutes; no cause stands out";
-    assert_eq!((said.state, said.text.as_str()), (State::Losses, text));
+    assert_eq!((said.state, said.text.as_str()), (MeshState::Losses, text));
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn a_false_report_of_ten_minutes_names_only_its_own_link() {
 fn a_loss_that_the_other_end_excludes_is_likely_and_names_no_other_node() {
     let of = |mesh: &Mesh| {
         let verdicts = mesh.verdicts().into_iter();
-        verdicts.map(|it| (it.kind, it.subject, it.confidence)).collect::<Vec<_>>()
+        verdicts.map(|verdict| (verdict.kind, verdict.subject, verdict.confidence)).collect::<Vec<_>>()
     };
     let names = ["a", "b", "c", "d", "e", "f"];
     let filter = full(&names, |from, to| if (from, to) == ("e", "b") { 60 } else { 0 });

@@ -17,7 +17,7 @@ fn mesh(nodes: &[&str], objects: impl Fn(&str, &str) -> Vec<Value>) -> Mesh {
     })
 }
 
-fn judged(mesh: &Mesh) -> (State, String) {
+fn judged(mesh: &Mesh) -> (MeshState, String) {
     let Headline { state, text } = judge_whole(&mesh.matrix).headline();
     (state, text)
 }
@@ -44,7 +44,7 @@ fn a_mesh_without_a_route_for_ipv6_is_not_well() {
             .collect()
     });
     assert_eq!(found(&dual), ["mesh * both all ipv6 Critical"]);
-    assert_eq!(judged(&dual), (State::Cause, "no node can send over IPv6: no route".to_owned()));
+    assert_eq!(judged(&dual), (MeshState::Cause, "no node can send over IPv6: no route".to_owned()));
     assert!(dual.verdicts()[0].loss_ratio().is_none(), "nothing is lost");
     let listed = judge_whole(&dual.matrix).unsent;
     assert_eq!((listed.unsent.len(), listed.unsent_not_listed), (3, 0));
@@ -59,7 +59,7 @@ fn a_firewall_of_one_node_names_that_node_alone() {
     });
     assert_eq!(found(&firewall), ["node c out all both Critical"]);
     let text = "c cannot send: not permitted, as by a firewall of its own";
-    assert_eq!(judged(&firewall), (State::Cause, text.to_owned()));
+    assert_eq!(judged(&firewall), (MeshState::Cause, text.to_owned()));
     assert_eq!(
         evidence(&firewall.verdicts()[0]),
         "probes over 3 of 3 links could not be sent: not permitted, as by a firewall of its own; they count as neither \
@@ -99,7 +99,7 @@ fn routes_to_one_node_name_that_node() {
             if to == "d" { vec![unsent(to, "icmp", reason)] } else { vec![peer(to, u32::from(from == "d"))] }
         });
         assert_eq!(found(&routes), ["node d in all both Critical"]);
-        assert_eq!(judged(&routes), (State::Cause, text.to_owned()));
+        assert_eq!(judged(&routes), (MeshState::Cause, text.to_owned()));
     }
 }
 
@@ -109,8 +109,8 @@ fn links_zones_and_their_pairs_are_named() {
     let zoned = |refused: fn(&str, &str) -> bool| {
         names.iter().fold(Mesh::new(), |mesh, from| {
             let of = |to: &&str| {
-                let it = if refused(from, to) { unsent(to, "icmp", "prohibited") } else { peer(to, 0) };
-                with(it, "zone", json!(to[..1]))
+                let link = if refused(from, to) { unsent(to, "icmp", "prohibited") } else { peer(to, 0) };
+                with(link, "zone", json!(to[..1]))
             };
             let peers: Vec<Value> = names.iter().filter(|to| *to != from).map(of).collect();
             mesh.row(&with(source(from, 300), "zone", json!(from[..1])), &peers)
@@ -230,8 +230,8 @@ fn a_single_probe_of_a_minute_is_no_finding_and_one_of_twenty_is() {
             vec![peer]
         })
     };
-    assert_eq!(judged(&some(1)), (State::Well, "all well".to_owned()));
-    assert_eq!(judged(&some(4)), (State::Cause, "a cannot send to b: no buffer space".to_owned()));
+    assert_eq!(judged(&some(1)), (MeshState::Well, "all well".to_owned()));
+    assert_eq!(judged(&some(4)), (MeshState::Cause, "a cannot send to b: no buffer space".to_owned()));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_report_says_it_of_its_own_node_and_takes_bounded_room() {
     });
     let judged = judge_whole(&lies.matrix);
     assert_eq!((judged.unsent.unsent.len(), judged.unsent.unsent_not_listed), (10, 0));
-    assert!(judged.unsent.unsent.iter().all(|it| it.node == "n07" && it.peers <= 4), "{:?}", judged.unsent);
+    assert!(judged.unsent.unsent.iter().all(|unsent| unsent.node == "n07" && unsent.peers <= 4), "{:?}", judged.unsent);
     assert_eq!(found(&lies), ["node n07 out all both Critical"]);
     let all = mesh(&names, |_, to| vec![unsent(to, "icmp", "no_route")]);
     let judged = judge_whole(&all.matrix);
@@ -267,10 +267,10 @@ fn a_report_says_it_of_its_own_node_and_takes_bounded_room() {
 #[test]
 fn nodes_that_are_leaving_are_no_finding() {
     let leaving = mesh(&["a", "b", "c"], |from, to| {
-        let it = if to == "c" || from == "c" { unsent(to, "icmp", "no_route") } else { peer(to, 0) };
-        vec![if to == "c" { with(it, "state", json!("terminating")) } else { it }]
+        let link = if to == "c" || from == "c" { unsent(to, "icmp", "no_route") } else { peer(to, 0) };
+        vec![if to == "c" { with(link, "state", json!("terminating")) } else { link }]
     });
-    assert_eq!(judged(&leaving).0, State::Well);
+    assert_eq!(judged(&leaving).0, MeshState::Well);
 }
 
 #[test]
@@ -278,5 +278,8 @@ fn each_network_has_a_verdict_of_its_own() {
     let nodes = mesh(&["a", "b", "c"], |_, to| {
         vec![peer(to, 0), with(unsent(to, "icmp", "prohibited"), "network", json!("node"))]
     });
-    assert_eq!(judged(&nodes), (State::Cause, "no node can send: prohibited, as by a route (node network)".to_owned()));
+    assert_eq!(
+        judged(&nodes),
+        (MeshState::Cause, "no node can send: prohibited, as by a route (node network)".to_owned())
+    );
 }

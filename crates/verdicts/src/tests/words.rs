@@ -68,15 +68,18 @@ fn what_ended_verdicts_explain_is_well() {
     };
     let quiet = mesh(false);
     let text = "well since 03:16 UTC; c lost packets from 03:15 to 03:16 UTC";
-    assert_eq!(line(&quiet, &past), (State::Well, text.to_owned()));
-    assert_eq!(line(&quiet, &[]).0, State::Losses);
-    assert_eq!(line(&quiet, &[ended(node("d"), day, day + 60)]).0, State::Losses, "of another node");
+    assert_eq!(line(&quiet, &past), (MeshState::Well, text.to_owned()));
+    assert_eq!(line(&quiet, &[]).0, MeshState::Losses);
+    assert_eq!(line(&quiet, &[ended(node("d"), day, day + 60)]).0, MeshState::Losses, "of another node");
     // It holds until a judgement lacks it twice, and the losses are its own until then.
-    assert_eq!(line(&quiet, &[node("c")]).0, State::Well);
+    assert_eq!(line(&quiet, &[node("c")]).0, MeshState::Well);
     let groups = Verdict::new(Kind::Partition, "a|c".into(), Network::Pod);
-    assert_eq!(line(&quiet, &[ended(groups, day, day + 60)]).0, State::Well, "an ended verdict has no members");
+    assert_eq!(line(&quiet, &[ended(groups, day, day + 60)]).0, MeshState::Well, "an ended verdict has no members");
     let other = line(&mesh(true), &past);
-    assert!(other.0 == State::Losses && other.1.ends_with(": 13.3 % from a to b; no cause stands out"), "{other:?}");
+    assert!(
+        other.0 == MeshState::Losses && other.1.ends_with(": 13.3 % from a to b; no cause stands out"),
+        "{other:?}"
+    );
 }
 
 #[test]
@@ -94,7 +97,7 @@ fn the_gravest_verdict_comes_first_and_agents_last() {
     }
     assert_eq!(said(&[agent, link.clone()]), "a -> b loses all its packets, and 1 more");
     assert_eq!(unconfirmed(&link).text, "a -> b: loss seen, not yet confirmed");
-    assert_eq!(unconfirmed(&link).state, State::Losses);
+    assert_eq!(unconfirmed(&link).state, MeshState::Losses);
 }
 
 /// Sentences and sizes of verdicts that no mesh of the other tests has.

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 
 use crate::causes::CAUSES_MAX;
 use crate::matrix::{Layer, Matrix, UnsentLink};
-use crate::pairs::Scope;
+use crate::pairs::NetworkScope;
 use crate::slices::{Slice, yield_now};
 use crate::subject;
 use kube_canary_model::method::Family;
@@ -26,7 +26,7 @@ const SOURCES_MIN: usize = 3;
 /// A part of the mesh, and the way of the probes. Of parts that explain the same, the first is the
 /// simplest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Part {
+enum MeshPart {
     /// What a node sends.
     From(u16),
     /// What is sent to a node.
@@ -49,7 +49,7 @@ enum Part {
 
 /// Links by the parts that they are of.
 #[derive(Clone, Debug)]
-struct Counts {
+struct PartCounts {
     from: Vec<u32>,
     to: Vec<u32>,
     /// By the zone of the source, and then of the peer.
@@ -57,8 +57,8 @@ struct Counts {
     zone_count: usize,
 }
 
-impl Counts {
-    fn of_none(matrix: &Matrix) -> Self {
+impl PartCounts {
+    fn new(matrix: &Matrix) -> Self {
         let (nodes, zone_count) = (matrix.node_count(), matrix.zone_count());
         Self { from: vec![0; nodes], to: vec![0; nodes], zones: vec![0; zone_count * zone_count], zone_count }
     }
@@ -70,26 +70,27 @@ impl Counts {
         self.zones[zone(source) * self.zone_count + zone(peer)] += 1;
     }
 
-    fn of(&self, part: Part) -> u32 {
+    fn count(&self, part: MeshPart) -> u32 {
         let between = |a: u8, b: u8| self.zones[usize::from(a) * self.zone_count + usize::from(b)];
-        let others = |zone: u8| (0..u8::try_from(self.zone_count).unwrap_or(u8::MAX)).filter(move |it| *it != zone);
+        let others =
+            |zone: u8| (0..u8::try_from(self.zone_count).unwrap_or(u8::MAX)).filter(move |other| *other != zone);
         match part {
-            Part::From(node) => self.from[usize::from(node)],
-            Part::To(node) => self.to[usize::from(node)],
-            Part::Zones(a, b) => between(a, b),
-            Part::Between(a, b) => between(a, b) + between(b, a),
-            Part::FromZone(zone) => others(zone).map(|other| between(zone, other)).sum(),
-            Part::ToZone(zone) => others(zone).map(|other| between(other, zone)).sum(),
-            Part::Zone(zone) => self.of(Part::FromZone(zone)) + self.of(Part::ToZone(zone)),
-            Part::Mesh => self.from.iter().sum(),
-            Part::Link(..) => 1,
+            MeshPart::From(node) => self.from[usize::from(node)],
+            MeshPart::To(node) => self.to[usize::from(node)],
+            MeshPart::Zones(a, b) => between(a, b),
+            MeshPart::Between(a, b) => between(a, b) + between(b, a),
+            MeshPart::FromZone(zone) => others(zone).map(|other| between(zone, other)).sum(),
+            MeshPart::ToZone(zone) => others(zone).map(|other| between(other, zone)).sum(),
+            MeshPart::Zone(zone) => self.count(MeshPart::FromZone(zone)) + self.count(MeshPart::ToZone(zone)),
+            MeshPart::Mesh => self.from.iter().sum(),
+            MeshPart::Link(..) => 1,
         }
     }
 }
 
 /// A link of one network and family.
 #[derive(Clone, Copy, Debug)]
-struct Link {
+struct FamilyLink {
     source: u16,
     peer: u16,
     reason: SendError,
@@ -98,8 +99,8 @@ struct Link {
 
 /// A part over whose links probes cannot be sent.
 #[derive(Debug)]
-struct Cause {
-    part: Part,
+struct UnsentCause {
+    part: MeshPart,
     /// The address family, if the other one is probed as well.
     family: Option<Family>,
     reason: SendError,
@@ -109,27 +110,28 @@ struct Cause {
 }
 
 /// The links of one network and one family.
-struct Links<'m> {
+struct FamilyLinks<'m> {
     matrix: &'m Matrix,
-    all: Counts,
-    refused: Counts,
+    all: PartCounts,
+    refused: PartCounts,
     /// Those that no cause explains yet.
-    unsent: Vec<Link>,
+    unsent: Vec<FamilyLink>,
     /// The layers that are probed.
     layers: u8,
 }
 
 /// Adds what cannot be sent to the verdicts: to the one that is over the same part of the mesh, or
 /// as a verdict of its own.
-pub async fn add(scope: &Scope<'_>, verdicts: &mut Vec<Verdict>) {
+pub async fn add(scope: &NetworkScope<'_>, verdicts: &mut Vec<Verdict>) {
     let matrix = scope.matrix;
     if matrix.unsent().is_empty() {
         return;
     }
     for network in [Network::Pod, Network::Node] {
-        let [mut v4, mut v6] = [Links::of(scope, network, false).await, Links::of(scope, network, true).await];
+        let [mut v4, mut v6] =
+            [FamilyLinks::collect(scope, network, false).await, FamilyLinks::collect(scope, network, true).await];
         let layers = v4.layers | v6.layers;
-        let are_both = v4.all.of(Part::Mesh) > 0 && v6.all.of(Part::Mesh) > 0;
+        let are_both = v4.all.count(MeshPart::Mesh) > 0 && v6.all.count(MeshPart::Mesh) > 0;
         let mut causes = v4.causes(are_both.then_some(Family::V4)).await;
         for cause in v6.causes(are_both.then_some(Family::V6)).await {
             match causes.iter_mut().find(|other| (other.part, other.reason) == (cause.part, cause.reason)) {
@@ -142,8 +144,8 @@ pub async fn add(scope: &Scope<'_>, verdicts: &mut Vec<Verdict>) {
         }
         // What one cannot send to the other, and the other to the one.
         for at in (0..causes.len()).rev() {
-            let Part::Link(a, b) = causes[at].part else { continue };
-            let back = |cause: &Cause| (cause.part, cause.family) == (Part::Link(b, a), causes[at].family);
+            let MeshPart::Link(a, b) = causes[at].part else { continue };
+            let back = |cause: &UnsentCause| (cause.part, cause.family) == (MeshPart::Link(b, a), causes[at].family);
             if let Some(place) = causes[..at].iter().position(back) {
                 let links = causes[at].links;
                 causes[place].links = [0, 1].map(|of| causes[place].links[of] + links[of]);
@@ -168,7 +170,7 @@ pub fn hides_report(matrix: &Matrix, node: u16) -> bool {
 /// agent sends, it refuses its own answers as well, so that others lose what they send there.
 fn add_one(verdict: Verdict, verdicts: &mut Vec<Verdict>) {
     let is_same = |other: &&mut Verdict| {
-        let of = |it: &Verdict| (it.kind, it.network, it.clone().in_order().subject);
+        let of = |verdict: &Verdict| (verdict.kind, verdict.network, verdict.clone().in_order().subject);
         other.is_loss()
             && other.reason.is_none()
             && of(other) == of(&verdict)
@@ -190,15 +192,15 @@ fn are_compatible<T: PartialEq + Copy>(one: Option<T>, other: Option<T>) -> bool
     one.is_none() || other.is_none() || one == other
 }
 
-impl<'m> Links<'m> {
-    async fn of(scope: &Scope<'m>, network: Network, over_ipv6: bool) -> Self {
+impl<'m> FamilyLinks<'m> {
+    async fn collect(scope: &NetworkScope<'m>, network: Network, over_ipv6: bool) -> Self {
         let matrix = scope.matrix;
         let of_network = Layer::all_of(network);
         let is_evidence = |node: u16| scope.standings[usize::from(node)].is_evidence_of_others();
         let mut links = Self {
             matrix,
-            all: Counts::of_none(matrix),
-            refused: Counts::of_none(matrix),
+            all: PartCounts::new(matrix),
+            refused: PartCounts::new(matrix),
             unsent: Vec::new(),
             layers: 0,
         };
@@ -214,9 +216,9 @@ impl<'m> Links<'m> {
             let of_these = own.iter().filter(|link| link.over_ipv6 == over_ipv6 && link.layers & of_network != 0);
             let of_these = of_these.filter(|link| is_evidence(link.peer)).map(|link| {
                 let UnsentLink { peer, reason, layers, .. } = *link;
-                Link { source, peer, reason, layers: layers & of_network }
+                FamilyLink { source, peer, reason, layers: layers & of_network }
             });
-            let mut unsent: Vec<Link> = of_these.collect();
+            let mut unsent: Vec<FamilyLink> = of_these.collect();
             unsent.sort_by_key(|link| link.peer);
             unsent.dedup_by(|later, first| {
                 let is_same = later.peer == first.peer;
@@ -246,21 +248,21 @@ impl<'m> Links<'m> {
     }
 
     /// Takes out the causes one by one, each of which explains most of what is left.
-    async fn causes(&mut self, family: Option<Family>) -> Vec<Cause> {
+    async fn causes(&mut self, family: Option<Family>) -> Vec<UnsentCause> {
         let mut causes = Vec::new();
         while !self.unsent.is_empty() && causes.len() < CAUSES_MAX {
             yield_now().await;
             let part = self.widest();
-            let (of_part, rest): (Vec<Link>, Vec<Link>) =
+            let (of_part, rest): (Vec<FamilyLink>, Vec<FamilyLink>) =
                 self.unsent.iter().partition(|link| part.has(self.matrix, link.source, link.peer));
             let count = |reason: SendError| of_part.iter().filter(|link| link.reason == reason).count();
             let reason = SendError::ALL.into_iter().max_by_key(|reason| (count(*reason), Reverse(*reason)));
-            causes.push(Cause {
+            causes.push(UnsentCause {
                 part,
                 family,
                 reason: reason.unwrap_or(SendError::Other),
                 layers: of_part.iter().fold(0, |set, link| set | link.layers),
-                links: [u32::try_from(of_part.len()).unwrap_or(u32::MAX), self.all.of(part)],
+                links: [u32::try_from(of_part.len()).unwrap_or(u32::MAX), self.all.count(part)],
             });
             self.unsent = rest;
         }
@@ -268,33 +270,35 @@ impl<'m> Links<'m> {
     }
 
     /// Returns the part that explains most links, and of several the simplest.
-    fn widest(&self) -> Part {
-        let mut left = Counts::of_none(self.matrix);
+    fn widest(&self) -> MeshPart {
+        let mut left = PartCounts::new(self.matrix);
         self.unsent.iter().for_each(|link| left.add(self.matrix, link.source, link.peer));
         let zones = 0..u8::try_from(self.all.zone_count).unwrap_or(u8::MAX);
-        let of_nodes = self.matrix.numbers().flat_map(|node| [Part::From(node), Part::To(node)]);
-        let of_zones = zones.clone().flat_map(|zone| [Part::FromZone(zone), Part::ToZone(zone), Part::Zone(zone)]);
+        let of_nodes = self.matrix.numbers().flat_map(|node| [MeshPart::From(node), MeshPart::To(node)]);
+        let of_zones =
+            zones.clone().flat_map(|zone| [MeshPart::FromZone(zone), MeshPart::ToZone(zone), MeshPart::Zone(zone)]);
         let two = zones.clone().flat_map(|a| zones.clone().filter(move |b| *b != a).map(move |b| (a, b)));
-        let of_two = two.flat_map(|(a, b)| [Part::Zones(a, b), Part::Between(a.min(b), a.max(b))]);
+        let of_two = two.flat_map(|(a, b)| [MeshPart::Zones(a, b), MeshPart::Between(a.min(b), a.max(b))]);
         let sources = left.from.iter().filter(|links| **links > 0).count();
-        let of_all = (sources >= SOURCES_MIN).then_some(Part::Mesh);
-        let is_cause = |part: &Part| {
+        let of_all = (sources >= SOURCES_MIN).then_some(MeshPart::Mesh);
+        let is_cause = |part: &MeshPart| {
             // A link that another cause explains is no evidence against this one.
-            let (refused, all) = (self.refused.of(*part), self.all.of(*part));
-            let least = if matches!(part, Part::From(_) | Part::To(_)) { OF_NODE_MIN } else { OF_ZONE_MIN };
-            left.of(*part) >= least && u64::from(refused) * u64::from(SHARE[1]) >= u64::from(all) * u64::from(SHARE[0])
+            let (refused, all) = (self.refused.count(*part), self.all.count(*part));
+            let least = if matches!(part, MeshPart::From(_) | MeshPart::To(_)) { OF_NODE_MIN } else { OF_ZONE_MIN };
+            left.count(*part) >= least
+                && u64::from(refused) * u64::from(SHARE[1]) >= u64::from(all) * u64::from(SHARE[0])
         };
         let wide = of_nodes.chain(of_zones).chain(of_two).chain(of_all).filter(is_cause);
-        let link = self.unsent.iter().map(|link| Part::Link(link.source, link.peer)).min_by_key(|part| {
+        let link = self.unsent.iter().map(|link| MeshPart::Link(link.source, link.peer)).min_by_key(|part| {
             // Judges number nodes each in its own order, and must name the same first.
-            let Part::Link(a, b) = *part else { return Default::default() };
+            let MeshPart::Link(a, b) = *part else { return Default::default() };
             (self.matrix.name(a), self.matrix.name(b))
         });
-        wide.max_by_key(|part| (left.of(*part), Reverse(*part))).or(link).unwrap_or(Part::Mesh)
+        wide.max_by_key(|part| (left.count(*part), Reverse(*part))).or(link).unwrap_or(MeshPart::Mesh)
     }
 }
 
-impl Part {
+impl MeshPart {
     fn has(self, matrix: &Matrix, source: u16, peer: u16) -> bool {
         let (from, to) = (matrix.get(source).zone, matrix.get(peer).zone);
         match self {
@@ -312,22 +316,22 @@ impl Part {
 
     fn subject(self, matrix: &Matrix) -> (Kind, String, Direction) {
         let zone = |zone: u8| matrix.zone_name(zone);
-        let one = |zone: u8| subject::of_one(matrix.zone_name(zone));
+        let one = |zone: u8| subject::from_name(matrix.zone_name(zone));
         match self {
-            Self::From(node) => (Kind::Node, subject::of_one(matrix.name(node)), Direction::Out),
-            Self::To(node) => (Kind::Node, subject::of_one(matrix.name(node)), Direction::In),
-            Self::Zones(a, b) => (Kind::ZonePair, subject::of_two(zone(a), zone(b)), Direction::Out),
-            Self::Between(a, b) => (Kind::ZonePair, subject::of_two(zone(a), zone(b)), Direction::Both),
+            Self::From(node) => (Kind::Node, subject::from_name(matrix.name(node)), Direction::Out),
+            Self::To(node) => (Kind::Node, subject::from_name(matrix.name(node)), Direction::In),
+            Self::Zones(a, b) => (Kind::ZonePair, subject::from_ends(zone(a), zone(b)), Direction::Out),
+            Self::Between(a, b) => (Kind::ZonePair, subject::from_ends(zone(a), zone(b)), Direction::Both),
             Self::FromZone(zone) => (Kind::Zone, one(zone), Direction::Out),
             Self::ToZone(zone) => (Kind::Zone, one(zone), Direction::In),
             Self::Zone(zone) => (Kind::Zone, one(zone), Direction::Both),
             Self::Mesh => (Kind::Mesh, "*".to_owned(), Direction::Both),
-            Self::Link(a, b) => (Kind::Link, subject::of_two(matrix.name(a), matrix.name(b)), Direction::Out),
+            Self::Link(a, b) => (Kind::Link, subject::from_ends(matrix.name(a), matrix.name(b)), Direction::Out),
         }
     }
 }
 
-impl Cause {
+impl UnsentCause {
     /// Returns the verdict. `probed` has the layers that are probed in the network.
     fn verdict(&self, matrix: &Matrix, network: Network, probed: u8) -> Verdict {
         let (kind, subject, direction) = self.part.subject(matrix);

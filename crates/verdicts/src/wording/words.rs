@@ -99,7 +99,11 @@ impl Of<'_> {
 
     /// Returns the reason for a missing report in brackets, if it is known.
     pub fn error(&self) -> String {
-        self.0.mentioned(Mention::Error).filter(|it| !it.is_empty()).map(|it| format!(" ({it})")).unwrap_or_default()
+        self.0
+            .mentioned(Mention::Error)
+            .filter(|error| !error.is_empty())
+            .map(|error| format!(" ({error})"))
+            .unwrap_or_default()
     }
 }
 
@@ -131,7 +135,7 @@ pub fn symptoms(verdict: &Verdict) -> String {
 
 /// Returns where the packets of a node come from, and where they should.
 pub fn addresses(verdict: &Verdict) -> [&str; 2] {
-    let of = |part: Mention| verdict.mentioned(part).filter(|it| !it.is_empty());
+    let of = |part: Mention| verdict.mentioned(part).filter(|name| !name.is_empty());
     [of(Mention::SeenAs).unwrap_or("another address"), of(Mention::ListedAs).unwrap_or("its own")]
 }
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::names::Place;
-use super::pairs::{Pair, Total};
-use super::{Count, Entry, Nodes};
+use super::names::NamePosition;
+use super::pairs::{KeptZonePair, Total};
+use super::{KeptNodes, LossCount, NodeEntry};
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
-use crate::mesh::matrix::{Cell, Layer, Presence, rtt_us};
+use crate::mesh::matrix::{Cell, Layer, RowPresence, rtt_us};
 use crate::mesh::verdicts::Standing;
 use crate::report::{Network, SendError};
 
@@ -23,18 +23,18 @@ const _: () = assert!(PIECE_BYTES_MAX <= FRAME_BYTES);
 
 /// Writes the document: a head, the worst links, the pairs of zones, and the nodes.
 pub struct NodesBody {
-    nodes: Arc<Nodes>,
+    nodes: Arc<KeptNodes>,
     judge: Arc<str>,
     age_seconds: f64,
     /// Pieces that are written.
     written: usize,
     /// Whether a pair of zones is written.
     has_pair: bool,
-    place: Place,
+    place: NamePosition,
 }
 
 #[derive(Serialize)]
-struct Head<'a> {
+struct BodyHead<'a> {
     judge: &'a str,
     age_seconds: f64,
     nodes: usize,
@@ -58,7 +58,7 @@ struct PairOf<'a> {
     source_zone: &'a str,
     peer_zone: &'a str,
     #[serde(flatten)]
-    losses: Losses,
+    losses: ProtocolLosses,
     links: u32,
     losing_links: u32,
     rtt_p50_seconds: Option<f64>,
@@ -66,7 +66,7 @@ struct PairOf<'a> {
 
 /// The losses of the protocol that lost most.
 #[derive(Serialize)]
-struct Losses {
+struct ProtocolLosses {
     network: Network,
     protocol: &'static str,
     probes: u32,
@@ -77,11 +77,11 @@ struct Losses {
 struct NodeOf<'a> {
     node: &'a str,
     zone: &'a str,
-    report: Presence,
+    report: RowPresence,
     standing: Standing,
-    out: Option<Losses>,
+    out: Option<ProtocolLosses>,
     #[serde(rename = "in")]
-    inbound: Option<Losses>,
+    inbound: Option<ProtocolLosses>,
     watchers: u16,
     rtt_p50_seconds: Option<f64>,
     rtt_p99_seconds: Option<f64>,
@@ -91,9 +91,9 @@ struct NodeOf<'a> {
 
 impl NodesBody {
     /// Writes what `judge` keeps, which is `age_seconds` old.
-    pub fn new(nodes: Arc<Nodes>, judge: Arc<str>, age_seconds: f64) -> Self {
+    pub fn new(nodes: Arc<KeptNodes>, judge: Arc<str>, age_seconds: f64) -> Self {
         let age_seconds = (age_seconds * 10.0).round() / 10.0;
-        Self { nodes, judge, age_seconds, written: 0, has_pair: false, place: Place::default() }
+        Self { nodes, judge, age_seconds, written: 0, has_pair: false, place: NamePosition::default() }
     }
 
     /// Appends the piece, if there is room for it. `None` if there is no such piece.
@@ -110,7 +110,7 @@ impl NodesBody {
                     return Some(false);
                 }
                 let (age_seconds, not_listed) = (self.age_seconds, nodes.not_listed);
-                write(out, &Head { judge: &self.judge, age_seconds, nodes: all, not_listed });
+                write(out, &BodyHead { judge: &self.judge, age_seconds, nodes: all, not_listed });
                 // The brace of the head is closed by the last piece.
                 out.pop();
                 out.extend_from_slice(b",\"worst\":[\n");
@@ -121,7 +121,7 @@ impl NodesBody {
                     return Some(false);
                 }
                 comma(out, piece > 1);
-                write(out, &LinkOf::of(&link.source, &link.peer, link.cell));
+                write(out, &LinkOf::new(&link.source, &link.peer, link.cell));
                 out.push(b'\n');
             }
             piece if piece <= pairs => {
@@ -134,9 +134,9 @@ impl NodesBody {
                 if at == 0 {
                     out.extend_from_slice(b"],\"zone_pairs\":[\n");
                 }
-                if let Some(losses) = Losses::of(pair.total.count, pair.layer) {
+                if let Some(losses) = ProtocolLosses::from_count(pair.total.count, pair.layer) {
                     comma(out, self.has_pair);
-                    write(out, &PairOf::of([source, peer], losses, pair));
+                    write(out, &PairOf::new([source, peer], losses, pair));
                     out.push(b'\n');
                     self.has_pair = true;
                 }
@@ -153,7 +153,7 @@ impl NodesBody {
                 }
                 self.place.next(&nodes.names);
                 comma(out, at > 0);
-                write(out, &NodeOf::of(self.place.name(), zone, &entry));
+                write(out, &NodeOf::new(self.place.name(), zone, &entry));
                 out.push(b'\n');
             }
             piece if piece == pairs + all + 1 => {
@@ -182,7 +182,7 @@ impl Render for NodesBody {
 }
 
 impl<'a> LinkOf<'a> {
-    fn of(source: &'a str, peer: &'a str, cell: Cell) -> Self {
+    fn new(source: &'a str, peer: &'a str, cell: Cell) -> Self {
         let layer = cell.layer();
         let families = match layer {
             Layer::Icmp | Layer::Nodes => ["icmp", "icmpv6"],
@@ -196,23 +196,24 @@ impl<'a> LinkOf<'a> {
 }
 
 impl<'a> PairOf<'a> {
-    fn of([source_zone, peer_zone]: [&'a str; 2], losses: Losses, pair: &Pair) -> Self {
-        let Pair { total: Total { links, losing: losing_links, .. }, rtt_code, .. } = *pair;
+    fn new([source_zone, peer_zone]: [&'a str; 2], losses: ProtocolLosses, pair: &KeptZonePair) -> Self {
+        let KeptZonePair { total: Total { links, losing: losing_links, .. }, rtt_code, .. } = *pair;
         Self { source_zone, peer_zone, losses, links, losing_links, rtt_p50_seconds: seconds(rtt_code) }
     }
 }
 
-impl Losses {
-    fn of(count: Count, layer: Layer) -> Option<Self> {
-        let Count { probes, lost } = count;
+impl ProtocolLosses {
+    fn from_count(count: LossCount, layer: Layer) -> Option<Self> {
+        let LossCount { probes, lost } = count;
         (probes > 0).then(|| Self { network: layer.network(), protocol: layer.method().label(), probes, lost })
     }
 }
 
 impl<'a> NodeOf<'a> {
-    fn of(node: &'a str, zone: &'a str, entry: &Entry) -> Self {
-        let Entry { presence: report, standing, watchers, layers: [out, inbound], .. } = *entry;
-        let (out, inbound) = (Losses::of(entry.out, out), Losses::of(entry.inbound, inbound));
+    fn new(node: &'a str, zone: &'a str, entry: &NodeEntry) -> Self {
+        let NodeEntry { presence: report, standing, watchers, layers: [out, inbound], .. } = *entry;
+        let (out, inbound) =
+            (ProtocolLosses::from_count(entry.out, out), ProtocolLosses::from_count(entry.inbound, inbound));
         let [rtt_p50_seconds, rtt_p99_seconds] = [entry.rtt_code, entry.rtt_p99_code].map(seconds);
         let send_error_reason = entry.unsent;
         Self {

@@ -11,10 +11,10 @@ mod names;
 mod pairs;
 pub mod relay;
 
-use self::names::Names;
+use self::names::NodeNames;
 use self::pairs::Pairs;
 use crate::limits::{JUDGE_NODES_BYTES_MAX, NAME_BYTES_MAX};
-use crate::mesh::matrix::{Cell, Layer, Matrix, Presence};
+use crate::mesh::matrix::{Cell, Layer, Matrix, RowPresence};
 use crate::mesh::verdicts::slices::{Slice, yield_now};
 use crate::mesh::verdicts::{Evidence, Standing};
 use crate::report::{SendError, weighed_loss};
@@ -32,18 +32,18 @@ const CODE_BITS: u32 = 10;
 
 /// Number of probes and of losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
+struct LossCount {
     probes: u32,
     lost: u32,
 }
 
 /// What is kept of a node.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct NodeEntry {
     /// What its agent measured.
-    out: Count,
+    out: LossCount,
     /// What the others measured of it.
-    inbound: Count,
+    inbound: LossCount,
     /// Code of its median round-trip time; 0 if no probe was answered.
     rtt_code: u16,
     /// Code of the 99th percentile that its agent reports; 0 if it reports none.
@@ -51,7 +51,7 @@ struct Entry {
     /// Number of rows with a cell about it.
     watchers: u16,
     zone: u8,
-    presence: Presence,
+    presence: RowPresence,
     standing: Standing,
     /// Why probes of its agent could not be sent, if too many could not.
     unsent: Option<SendError>,
@@ -59,11 +59,11 @@ struct Entry {
     layers: [Layer; 2],
 }
 
-const _: () = assert!(size_of::<Entry>() == 28);
+const _: () = assert!(size_of::<NodeEntry>() == 28);
 
 /// One of the links that lose most.
 #[derive(Debug)]
-struct Link {
+struct LossyLink {
     source: Box<str>,
     peer: Box<str>,
     cell: Cell,
@@ -71,14 +71,14 @@ struct Link {
 
 /// What a judge keeps of all nodes.
 #[derive(Debug)]
-pub struct Nodes {
+pub struct KeptNodes {
     /// In their order, as `entries` are.
-    names: Names,
-    entries: Box<[Entry]>,
+    names: NodeNames,
+    entries: Box<[NodeEntry]>,
     zones: Box<[Box<str>]>,
     pairs: Pairs,
     /// The links that lose most, the worst first.
-    worst: Vec<Link>,
+    worst: Vec<LossyLink>,
     /// Number of nodes without room.
     not_listed: usize,
 }
@@ -94,7 +94,7 @@ struct Median {
     has_any: bool,
 }
 
-impl Count {
+impl LossCount {
     fn add(&mut self, cell: Cell) {
         (self.probes, self.lost) = (self.probes + cell.probes(), self.lost + cell.lost());
     }
@@ -108,11 +108,11 @@ impl Count {
     }
 }
 
-impl Nodes {
+impl KeptNodes {
     /// Returns what is kept of a mesh. Takes 28 bytes per node and their names, 20 per pair of
     /// zones, and 50 per node for the time of the call. It walks over the cells in slices.
-    pub async fn of(matrix: &Matrix) -> Self {
-        let evidence = Evidence::of(matrix);
+    pub async fn collect(matrix: &Matrix) -> Self {
+        let evidence = Evidence::new(matrix);
         yield_now().await;
         let cut = |name: &str| name[..name.floor_char_boundary(NAME_BYTES_MAX)].into();
         let zones = (0..matrix.zone_count()).filter_map(|zone| u8::try_from(zone).ok());
@@ -121,14 +121,14 @@ impl Nodes {
             matrix.numbers().filter(|node| evidence.standing(*node) != Standing::Invented).collect();
         order.sort_unstable_by(|a, b| matrix.name(*a).cmp(matrix.name(*b)));
         let all = order.len();
-        let mut pairs = Pairs::of_zones(zones.len());
+        let mut pairs = Pairs::new(zones.len());
         let taken = zones.iter().map(|zone| size_of::<Box<str>>() + zone.len()).sum::<usize>() + pairs.bytes();
         let mut room = JUDGE_NODES_BYTES_MAX - taken;
-        let mut names = Names::default();
+        let mut names = NodeNames::default();
         order.retain(|node| {
-            let left = room.checked_sub(size_of::<Entry>());
+            let left = room.checked_sub(size_of::<NodeEntry>());
             let fits = left.is_some_and(|left| names.push(matrix.name(*node), left));
-            room -= if fits { size_of::<Entry>() } else { 0 };
+            room -= if fits { size_of::<NodeEntry>() } else { 0 };
             fits
         });
         names.end();
@@ -137,7 +137,7 @@ impl Nodes {
         for (place, node) in (0..).zip(&order) {
             walk.places[usize::from(*node)] = Some(place);
         }
-        let mut nodes: Box<[Entry]> = order.iter().map(|node| walk.entry(*node)).collect();
+        let mut nodes: Box<[NodeEntry]> = order.iter().map(|node| walk.entry(*node)).collect();
         for layer in LAYERS.into_iter().filter(|layer| matrix.layers() & layer.bit() != 0) {
             walk.add_losses(layer, &mut nodes, &mut pairs).await;
         }
@@ -171,16 +171,16 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn entry(&self, node: u16) -> Entry {
-        let it = self.matrix.get(node);
-        Entry {
-            out: Count::default(),
-            inbound: Count::default(),
+    fn entry(&self, node: u16) -> NodeEntry {
+        let member = self.matrix.get(node);
+        NodeEntry {
+            out: LossCount::default(),
+            inbound: LossCount::default(),
             rtt_code: 0,
             rtt_p99_code: self.matrix.row(node).map_or(0, |row| row.facts.rtt_p99_code),
             watchers: 0,
-            zone: it.zone,
-            presence: it.presence,
+            zone: member.zone,
+            presence: member.presence,
             standing: self.evidence.standing(node),
             unsent: None,
             layers: [LAYERS[0]; 2],
@@ -201,8 +201,8 @@ impl Walk<'_> {
 
     /// Adds the losses of a layer to nodes and pairs of zones that lose more by it than by those
     /// before.
-    async fn add_losses(&self, layer: Layer, nodes: &mut [Entry], pairs: &mut Pairs) {
-        let mut counts = vec![[Count::default(); 2]; nodes.len()];
+    async fn add_losses(&self, layer: Layer, nodes: &mut [NodeEntry], pairs: &mut Pairs) {
+        let mut counts = vec![[LossCount::default(); 2]; nodes.len()];
         let mut totals = pairs.totals();
         let mut slice = Slice::default();
         for source in self.matrix.numbers() {
@@ -232,7 +232,7 @@ impl Walk<'_> {
         }
     }
 
-    async fn add_watchers(&self, nodes: &mut [Entry]) {
+    async fn add_watchers(&self, nodes: &mut [NodeEntry]) {
         let mut slice = Slice::default();
         for source in self.matrix.numbers() {
             slice.add(self.matrix.cells(source).len()).await;
@@ -248,7 +248,7 @@ impl Walk<'_> {
     }
 
     /// Adds why probes could not be sent. Of several reasons of a node, the first counts.
-    fn add_unsent(&self, nodes: &mut [Entry]) {
+    fn add_unsent(&self, nodes: &mut [NodeEntry]) {
         let is_evidence = |node: u16| self.evidence.standing(node).is_evidence_of_others();
         for link in self.matrix.unsent().iter().filter(|link| is_evidence(link.source) && is_evidence(link.peer)) {
             if let Some(place) = self.place(link.source) {
@@ -300,13 +300,13 @@ impl Walk<'_> {
         }
     }
 
-    async fn worst(&self) -> Vec<Link> {
+    async fn worst(&self) -> Vec<LossyLink> {
         let mut worst: Vec<(f32, u16, Cell)> = Vec::with_capacity(WORST_MAX + 1);
         let mut slice = Slice::default();
         for source in self.matrix.numbers().filter(|node| self.is_sound(*node)) {
             slice.add(self.matrix.cells(source).len()).await;
             for cell in self.evidence.cells(source).filter(|cell| cell.lost() > 0) {
-                let badness = Count { probes: cell.probes(), lost: cell.lost() }.badness();
+                let badness = LossCount { probes: cell.probes(), lost: cell.lost() }.badness();
                 let at = worst.partition_point(|(other, ..)| *other >= badness);
                 if at < WORST_MAX {
                     worst.insert(at, (badness, source, cell));
@@ -318,7 +318,7 @@ impl Walk<'_> {
         let fits = |node: u16| name(node).len() <= NAME_BYTES_MAX;
         let worst = worst.into_iter().filter(|(_, source, cell)| fits(*source) && fits(cell.peer()));
         worst
-            .map(|(_, source, cell)| Link { source: name(source).into(), peer: name(cell.peer()).into(), cell })
+            .map(|(_, source, cell)| LossyLink { source: name(source).into(), peer: name(cell.peer()).into(), cell })
             .collect()
     }
 }

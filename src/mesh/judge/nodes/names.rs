@@ -12,19 +12,19 @@ const LENGTHS: usize = 3;
 
 /// Names that are read one after the other.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct NodeNames {
     bytes: Vec<u8>,
     last: Vec<u8>,
 }
 
 /// Reads the names, one after the other.
 #[derive(Debug, Default)]
-pub struct Place {
+pub struct NamePosition {
     at: usize,
     name: Vec<u8>,
 }
 
-impl Names {
+impl NodeNames {
     /// Adds a name of at most [`NAME_BYTES_MAX`] bytes, if the names then have at most `room`
     /// bytes. Returns whether it was added.
     pub fn push(&mut self, name: &str, room: usize) -> bool {
@@ -56,9 +56,9 @@ impl Names {
     }
 }
 
-impl Place {
+impl NamePosition {
     /// Moves to the next name. Returns false at the end.
-    pub fn next(&mut self, names: &Names) -> bool {
+    pub fn next(&mut self, names: &NodeNames) -> bool {
         let Some(([front, back, middle], rest)) = names.bytes.get(self.at..).and_then(<[u8]>::split_first_chunk) else {
             return false;
         };
@@ -84,10 +84,10 @@ mod tests {
     #[test]
     fn names_are_read_as_they_were_added_whatever_they_share() {
         let all = ["", "", "a", "aa", "aaa", "ab", "node-10.x", "node-100.x", "node-2.x", "é", "è", "x"];
-        let mut names = Names::default();
+        let mut names = NodeNames::default();
         assert!(all.iter().all(|name| names.push(name, 1_000)));
         names.end();
-        let mut place = Place::default();
+        let mut place = NamePosition::default();
         for name in all {
             assert!(place.next(&names));
             assert_eq!(place.name(), name);
@@ -97,10 +97,10 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_fit_or_is_none_of_a_node_is_left_out() {
-        let mut names = Names::default();
+        let mut names = NodeNames::default();
         assert!(names.push("aaaa", 10) && !names.push("bbbb", 10) && !names.push(&"a".repeat(254), 1_000));
         assert!(names.push("aaab", 11), "one byte is new");
-        let mut place = Place::default();
+        let mut place = NamePosition::default();
         assert!(place.next(&names) && place.next(&names) && !place.next(&names));
         assert_eq!((place.name(), names.bytes()), ("aaab", 11));
     }

@@ -1,13 +1,13 @@
 //! What a judge keeps of each pair of zones, from the zone of the source to that of the peer: 20
 //! bytes. A mesh has at most 17 zones, so all pairs take at most 6 KB.
 
-use super::Count;
+use super::LossCount;
 use crate::mesh::matrix::{Cell, Layer};
 
 /// What the links of a pair of zones lost in one layer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Total {
-    pub count: Count,
+    pub count: LossCount,
     pub links: u32,
     /// Number of these that lost a probe.
     pub losing: u32,
@@ -15,20 +15,20 @@ pub struct Total {
 
 /// What is kept of a pair of zones: the layer that lost most.
 #[derive(Clone, Copy, Debug)]
-pub struct Pair {
+pub struct KeptZonePair {
     pub total: Total,
     pub layer: Layer,
     /// Code of the median of the links' round-trip times; 0 if no probe was answered.
     pub rtt_code: u16,
 }
 
-const _: () = assert!(size_of::<Pair>() == 20);
+const _: () = assert!(size_of::<KeptZonePair>() == 20);
 
 /// All pairs of the zones of a mesh, measured or not.
 #[derive(Debug)]
 pub struct Pairs {
     zones: usize,
-    all: Box<[Pair]>,
+    all: Box<[KeptZonePair]>,
 }
 
 impl Total {
@@ -42,8 +42,8 @@ impl Total {
 
 impl Pairs {
     /// Returns the pairs of this many zones, of which nothing is known.
-    pub fn of_zones(zones: usize) -> Self {
-        let pair = Pair { total: Total::default(), layer: Layer::Icmp, rtt_code: 0 };
+    pub fn new(zones: usize) -> Self {
+        let pair = KeptZonePair { total: Total::default(), layer: Layer::Icmp, rtt_code: 0 };
         Self { zones, all: vec![pair; zones * zones].into() }
     }
 
@@ -64,7 +64,7 @@ impl Pairs {
 
     /// Returns the numbers of both zones of the pair at a place, and what is kept of it. `None`
     /// if there is no such place.
-    pub fn get(&self, place: usize) -> Option<([usize; 2], &Pair)> {
+    pub fn get(&self, place: usize) -> Option<([usize; 2], &KeptZonePair)> {
         Some(([place / self.zones, place % self.zones], self.all.get(place)?))
     }
 

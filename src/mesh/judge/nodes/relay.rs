@@ -15,7 +15,7 @@ use crate::http::client::{self, HttpConnection};
 use crate::limits::NODES_DOCUMENT_BYTES_MAX;
 use crate::mesh::Times;
 use crate::mesh::frame_writer::{FrameWriter, WrittenBody};
-use crate::mesh::turns::{Turn, Turns};
+use crate::mesh::turns::{ReaderTurn, ReaderTurns};
 use crate::peers::Ranked;
 
 /// Least time from one document to the next.
@@ -27,7 +27,7 @@ const PART_BYTES: usize = 1_024;
 
 /// Answers with the document of the first of these judges that gives one. `port` is that of members
 /// whose port discovery does not give.
-pub async fn reply(turns: &Turns, judges: &[&Ranked], port: u16, times: Times) -> Reply {
+pub async fn reply(turns: &ReaderTurns, judges: &[&Ranked], port: u16, times: Times) -> Reply {
     let Some(turn) = turns.turn(times.wait, PAUSE).await else {
         return Reply::text(503, "another reader is being answered; try again\n");
     };
@@ -41,7 +41,7 @@ pub async fn reply(turns: &Turns, judges: &[&Ranked], port: u16, times: Times) -
     Reply::text(503, "no judge answers, and only judges keep figures of all nodes\n")
 }
 
-fn passed_on((mut link, mut body): (HttpConnection, Incoming), turn: Turn, times: Times) -> Reply {
+fn passed_on((mut link, mut body): (HttpConnection, Incoming), turn: ReaderTurn, times: Times) -> Reply {
     let out = FrameWriter::default();
     let frames = out.clone();
     let writer = async move {

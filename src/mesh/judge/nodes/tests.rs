@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, MESH_ZONES_MAX, NODES_DOCUMENT_BYTES_MAX};
-use crate::mesh::matrix::Bounds;
+use crate::mesh::matrix::MatrixBounds;
 
 /// When the collections begin, in Unix seconds.
 const EPOCH: u64 = 1_800_000_000;
@@ -37,13 +37,13 @@ fn add(matrix: &mut Matrix, node: &str, lag: f64, told: &[Told<'_>]) {
 }
 
 async fn document(matrix: &Matrix) -> Value {
-    let nodes = Nodes::of(matrix).await;
+    let nodes = KeptNodes::collect(matrix).await;
     let (text, frames) = text(Arc::new(nodes));
     assert!(frames > 0);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn text(nodes: Arc<Nodes>) -> (String, usize) {
+fn text(nodes: Arc<KeptNodes>) -> (String, usize) {
     let mut body = NodesBody::new(nodes, "me".into(), 3.21);
     let (mut frame, mut whole, mut frames) = (Vec::with_capacity(FRAME_BYTES), Vec::new(), 0);
     loop {
@@ -80,7 +80,7 @@ async fn a_node_has_what_it_lost_what_others_lost_to_it_and_the_protocol_that_lo
     matrix.finish();
     let document = document(&matrix).await;
     let names: Vec<&str> =
-        document["rows"].as_array().expect("rows").iter().filter_map(|it| it["node"].as_str()).collect();
+        document["rows"].as_array().expect("rows").iter().filter_map(|row| row["node"].as_str()).collect();
     assert_eq!(names, ["a", "b", "c", "d"], "in the order of their names");
     let tcp = |lost: u32| json!({"network": "pod", "protocol": "tcp", "probes": 12, "lost": lost});
     let b = row(&document, "b");
@@ -103,7 +103,7 @@ async fn a_node_has_what_it_lost_what_others_lost_to_it_and_the_protocol_that_lo
         .as_array()
         .expect("links")
         .iter()
-        .map(|it| (it["source"].as_str(), it["peer"].as_str(), it["protocol"].as_str(), it["lost"].as_u64()))
+        .map(|link| (link["source"].as_str(), link["peer"].as_str(), link["protocol"].as_str(), link["lost"].as_u64()))
         .collect();
     let expected = [(Some("b"), Some("c"), Some("tcp"), Some(6)), (Some("b"), Some("a"), Some("icmp"), Some(6))];
     assert_eq!(worst, expected);
@@ -146,9 +146,10 @@ async fn the_ten_worst_links_are_kept_and_few_probes_weigh_less() {
     matrix.finish();
     let document = document(&matrix).await;
     let worst: Vec<u64> =
-        document["worst"].as_array().expect("links").iter().filter_map(|it| it["lost"].as_u64()).collect();
+        document["worst"].as_array().expect("links").iter().filter_map(|link| link["lost"].as_u64()).collect();
     assert_eq!(worst, (10..20).rev().collect::<Vec<_>>());
-    let [one_of_six, ten_of_sixty] = [Count { probes: 6, lost: 1 }, Count { probes: 60, lost: 10 }].map(Count::badness);
+    let [one_of_six, ten_of_sixty] =
+        [LossCount { probes: 6, lost: 1 }, LossCount { probes: 60, lost: 10 }].map(LossCount::badness);
     assert!(one_of_six < ten_of_sixty);
 }
 
@@ -175,7 +176,7 @@ async fn five_thousand_nodes_with_long_names_fit_their_memory_and_their_document
     let names: Vec<String> = (0..NODES)
         .map(|n| format!("ip-10-{}-{}-{}.eu-central-1.compute.internal", n / 900, n * 7 % 256, n % 251))
         .collect();
-    let bounds = Bounds { rows: NODES, nodes: NODES, bytes: 64 << 20 };
+    let bounds = MatrixBounds { rows: NODES, nodes: NODES, bytes: 64 << 20 };
     let mut matrix = Matrix::within(bounds, EPOCH);
     for (at, name) in names.iter().enumerate() {
         let peers: Vec<Told<'_>> =
@@ -183,14 +184,14 @@ async fn five_thousand_nodes_with_long_names_fit_their_memory_and_their_document
         add(&mut matrix, name, 0.0, &peers);
     }
     matrix.finish();
-    let nodes = Arc::new(Nodes::of(&matrix).await);
+    let nodes = Arc::new(KeptNodes::collect(&matrix).await);
     assert!(nodes.not_listed == 0 && nodes.bytes() <= JUDGE_NODES_BYTES_MAX, "{} bytes", nodes.bytes());
     let (text, frames) = text(nodes);
     assert!(text.len() < NODES_DOCUMENT_BYTES_MAX / 2, "{}", text.len());
     // A frame with one line would take as many system calls as there are nodes.
     assert!(frames < NODES / 8, "{frames}");
     let document: Value = serde_json::from_str(&text).expect("JSON");
-    let sum: u64 = document["rows"].as_array().expect("rows").iter().filter_map(|it| it["watchers"].as_u64()).sum();
+    let sum: u64 = document["rows"].as_array().expect("rows").iter().filter_map(|row| row["watchers"].as_u64()).sum();
     assert_eq!(sum, 4 * 5_000);
 }
 
@@ -210,8 +211,9 @@ async fn a_pair_of_zones_has_the_protocol_that_lost_most_its_links_and_their_med
     matrix.finish();
     let document = document(&matrix).await;
     let pairs = document["zone_pairs"].as_array().expect("pairs");
-    let of = |zones: [&str; 2]| pairs.iter().find(|it| [&it["source_zone"], &it["peer_zone"]] == zones);
-    let found: Vec<_> = pairs.iter().map(|it| [&it["source_zone"], &it["peer_zone"]].map(Value::as_str)).collect();
+    let of = |zones: [&str; 2]| pairs.iter().find(|pair| [&pair["source_zone"], &pair["peer_zone"]] == zones);
+    let found: Vec<_> =
+        pairs.iter().map(|pair| [&pair["source_zone"], &pair["peer_zone"]].map(Value::as_str)).collect();
     let expected = [["east", "z"], ["east", "east"], ["east", "west"], ["west", "east"]];
     assert!(found.len() == 4 && expected.iter().all(|zones| found.contains(&zones.map(Some))), "{found:?}");
     // An agent that has probed nothing by TCP, like `d`, does not answer it either.
@@ -241,13 +243,13 @@ async fn the_pairs_of_the_most_zones_fit_their_memory_and_a_frame_whatever_their
         add(&mut matrix, name, 0.0, &others);
     }
     matrix.finish();
-    let nodes = Arc::new(Nodes::of(&matrix).await);
+    let nodes = Arc::new(KeptNodes::collect(&matrix).await);
     assert_eq!((nodes.pairs.len(), nodes.pairs.bytes()), (17 * 17, 17 * 17 * 20));
     let document: Value = serde_json::from_str(&text(nodes).0).expect("JSON");
     let pairs = document["zone_pairs"].as_array().expect("pairs");
     // Each of the 16 zones has one node, which does not probe itself. Four are beyond the limit.
     assert_eq!(pairs.len(), 17 * 17 - 16);
-    assert_eq!(pairs.iter().filter_map(|it| it["links"].as_u64()).sum::<u64>(), 20 * 19);
+    assert_eq!(pairs.iter().filter_map(|pair| pair["links"].as_u64()).sum::<u64>(), 20 * 19);
 }
 
 #[tokio::test]

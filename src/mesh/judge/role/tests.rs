@@ -35,7 +35,7 @@ struct World {
 }
 
 impl World {
-    fn of(count: usize) -> Self {
+    fn with_agents(count: usize) -> Self {
         let agent = |index: usize| Agent {
             role: Role::new(JudgeTimes::default()),
             runs: true,
@@ -88,7 +88,7 @@ impl World {
             }
             let agent = &mut self.agents[own];
             if let Some((_, seen)) = agent.checked.take_if(|(at, _)| *at <= now) {
-                if agent.role.checked(seen, now) == Some(Change::Begins) {
+                if agent.role.checked(seen, now) == Some(RoleChange::Begins) {
                     (agent.rounds, agent.next_round) = (0, now.plus(s(3)));
                 }
                 agent.next_check = agent.role.next_check(seen, now);
@@ -134,7 +134,7 @@ impl World {
 #[test]
 fn larger_meshes_have_three_judges_after_20_s() {
     for count in [4, 16] {
-        let mut world = World::of(count);
+        let mut world = World::with_agents(count);
         world.run(19);
         assert_eq!(world.fewest_and_most(), (0, 0), "too early");
         world.run(100);
@@ -145,7 +145,7 @@ fn larger_meshes_have_three_judges_after_20_s() {
 #[test]
 fn all_members_of_a_mesh_of_up_to_three_judge_at_once() {
     for count in 1..=3 {
-        let mut world = World::of(count);
+        let mut world = World::with_agents(count);
         world.run(3);
         assert_eq!(world.judging().len(), count);
         world.stop([count - 1]);
@@ -158,7 +158,7 @@ fn all_members_of_a_mesh_of_up_to_three_judge_at_once() {
 
 #[test]
 fn of_5000_members_the_three_best_judge_and_few_ask_them() {
-    let mut world = World::of(5_000);
+    let mut world = World::with_agents(5_000);
     world.run(30);
     assert_eq!((world.judging(), world.fewest_and_most().1), (vec![0, 1, 2], 3));
     let checks = world.checks(60);
@@ -172,7 +172,7 @@ fn of_5000_members_the_three_best_judge_and_few_ask_them() {
 
 #[test]
 fn the_next_in_rank_replaces_a_judge_that_dies_and_ends_without_a_gap_when_it_returns() {
-    let mut world = World::of(300);
+    let mut world = World::with_agents(300);
     world.run(60);
     world.stop([1]);
     world.fewest_and_most();
@@ -187,7 +187,7 @@ fn the_next_in_rank_replaces_a_judge_that_dies_and_ends_without_a_gap_when_it_re
 
 #[test]
 fn three_judges_that_die_at_once_are_replaced_by_three() {
-    let mut world = World::of(40);
+    let mut world = World::with_agents(40);
     world.run(60);
     world.stop(0..3);
     world.fewest_and_most();
@@ -201,7 +201,7 @@ fn three_judges_that_die_at_once_are_replaced_by_three() {
 
 #[test]
 fn ranks_beyond_eight_judge_once_the_first_eight_are_dead_but_listed() {
-    let mut world = World::of(40);
+    let mut world = World::with_agents(40);
     world.run(60);
     world.stop(0..9);
     world.run(60 + 20 + 15 * 2 + 30);
@@ -217,7 +217,7 @@ fn ranks_beyond_eight_judge_once_the_first_eight_are_dead_but_listed() {
 
 #[test]
 fn both_sides_of_a_partition_have_judges_and_the_mesh_has_three_again_afterwards() {
-    let mut world = World::of(12);
+    let mut world = World::with_agents(12);
     world.run(60);
     (0..12).for_each(|i| world.agents[i].side = u32::from(i % 2 == 0));
     world.run(90);
@@ -232,7 +232,7 @@ fn both_sides_of_a_partition_have_judges_and_the_mesh_has_three_again_afterwards
 
 #[test]
 fn during_a_rollout_each_version_has_three_judges_as_soon_as_it_has_so_many_agents() {
-    let mut world = World::of(12);
+    let mut world = World::with_agents(12);
     world.run(60);
     // The worst-ranked are updated first. Each is away for 10 s.
     for updated in (0..12).rev() {
@@ -251,7 +251,7 @@ fn during_a_rollout_each_version_has_three_judges_as_soon_as_it_has_so_many_agen
 
 #[test]
 fn lists_that_differ_never_make_fewer_judges_than_three() {
-    let mut world = World::of(20);
+    let mut world = World::with_agents(20);
     // The three best are listed by none of the others.
     (0..3).for_each(|i| world.agents[i].is_listed = false);
     world.run(60);
@@ -274,15 +274,15 @@ fn one_silent_check_is_no_reason_to_begin_and_one_answer_is_none_to_wait_longer(
     for second in 28..=53 {
         assert_eq!(role.checked(seen(0), s(second)), None, "the time begins again");
     }
-    assert_eq!(role.checked(seen(0), s(54)), Some(Change::Begins));
+    assert_eq!(role.checked(seen(0), s(54)), Some(RoleChange::Begins));
     assert_eq!(role.checked(Seen { proven: 2, ..seen(3) }, s(55)), None, "the third has judged once");
-    assert_eq!(role.checked(seen(3), s(56)), Some(Change::Ends));
+    assert_eq!(role.checked(seen(3), s(56)), Some(RoleChange::Ends));
 }
 
 #[test]
 fn an_agent_that_loses_its_rank_or_is_left_alone_ends() {
     let mut role = Role::new(JudgeTimes { lacking: Duration::ZERO, ..JudgeTimes::default() });
-    assert_eq!(role.checked(Seen { better: Some(0), ..Seen::default() }, s(1)), Some(Change::Begins));
-    assert_eq!(role.checked(Seen::default(), s(2)), Some(Change::Ends));
+    assert_eq!(role.checked(Seen { better: Some(0), ..Seen::default() }, s(1)), Some(RoleChange::Begins));
+    assert_eq!(role.checked(Seen::default(), s(2)), Some(RoleChange::Ends));
     assert_eq!(role.checked(Seen::default(), s(3)), None);
 }

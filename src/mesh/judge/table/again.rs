@@ -6,7 +6,7 @@ use super::*;
 
 #[test]
 fn a_verdict_that_is_over_ends_at_once_and_one_that_comes_and_goes_does_not() {
-    let mut table = Table::default();
+    let mut table = VerdictTable::default();
     table.judged(&found(&[verdict(1, Some(900))]), at(1));
     for round in 2..4 {
         table.judged(&over(1, 900, at(1) + 7), at(round));
@@ -28,7 +28,7 @@ fn a_verdict_that_is_over_ends_at_once_and_one_that_comes_and_goes_does_not() {
 
 #[test]
 fn a_second_fault_has_its_own_beginning_and_ends_as_fast_as_the_first() {
-    let mut table = Table::default();
+    let mut table = VerdictTable::default();
     table.judged(&found(&[verdict(1, Some(900))]), at(1));
     table.judged(&over(1, 900, at(1) + 5), at(2));
     (3..10).for_each(|round| table.judged(&found(&[]), at(round)));
@@ -44,10 +44,10 @@ fn a_second_fault_has_its_own_beginning_and_ends_as_fast_as_the_first() {
     // So do the links of two zones after the fault of a node in one of them.
     let zones = |since: u64| Verdict { since_unix_seconds: Some(since), ..of_kind("zone_pair", "x->y") };
     table.judged(&found(&[zones(900)]), at(20) + 15);
-    let now: Vec<_> = table.verdicts().into_iter().filter(|it| it.subject == "x->y").collect();
+    let now: Vec<_> = table.verdicts().into_iter().filter(|verdict| verdict.subject == "x->y").collect();
     assert_eq!(now[0].since_unix_seconds, Some(at(20) - UNSEEN_SECONDS));
     // A judge that was away for long says no time before the end.
-    let mut table = Table::default();
+    let mut table = VerdictTable::default();
     table.judged(&found(&[verdict(1, Some(900))]), at(1));
     table.judged(&over(1, 900, at(1) + 5), at(2));
     table.judged(&found(&[verdict(1, Some(900))]), at(3));

@@ -5,14 +5,14 @@ use super::*;
 
 /// Verdicts that have ended, as one judge alone says.
 fn claimed(nodes: impl Iterator<Item = usize>, end: u64) -> Vec<Verdict> {
-    past(nodes, end).into_iter().map(|it| Verdict { judges: Some(1), unconfirmed: true, ..it }).collect()
+    past(nodes, end).into_iter().map(|verdict| Verdict { judges: Some(1), unconfirmed: true, ..verdict }).collect()
 }
 
 #[test]
 fn what_one_judge_claims_displaces_nothing_that_was_seen_or_agreed() {
-    let mut table = Table::default();
-    let seen = |table: &Table| table.verdicts().iter().filter(|it| !it.unconfirmed).count();
-    let claims = |table: &Table| table.verdicts().iter().filter(|it| it.unconfirmed).count();
+    let mut table = VerdictTable::default();
+    let seen = |table: &VerdictTable| table.verdicts().iter().filter(|verdict| !verdict.unconfirmed).count();
+    let claims = |table: &VerdictTable| table.verdicts().iter().filter(|verdict| verdict.unconfirmed).count();
     // Agreed, and then seen by this judge itself.
     table.take_over(past(0..100, at(1)), at(1));
     after(&mut table, 2..3, &[200, 201]);
@@ -26,7 +26,8 @@ fn what_one_judge_claims_displaces_nothing_that_was_seen_or_agreed() {
         assert_eq!(seen(&table), 102);
         assert!(claims(&table) <= JUDGE_PAST_MAX / JUDGE_UNCONFIRMED_PART, "{}", claims(&table));
     }
-    let exported = table.series(at(11)).into_iter().map(|it| it.subject[1..].parse::<usize>().expect("a number"));
+    let exported =
+        table.series(at(11)).into_iter().map(|verdict| verdict.subject[1..].parse::<usize>().expect("a number"));
     let is_claimed = |node: &usize| !(0..100).contains(node) && ![200, 201].contains(node);
     assert!(claims(&table) > 0 && exported.filter(is_claimed).count() == 0);
     // What two agree on needs all of the room.
@@ -36,11 +37,11 @@ fn what_one_judge_claims_displaces_nothing_that_was_seen_or_agreed() {
 
 #[test]
 fn what_one_judge_says_holds_is_not_copied_and_takes_no_place_of_what_is_found() {
-    let mut table = Table::default();
+    let mut table = VerdictTable::default();
     let lies: Vec<Verdict> =
         (0..MESH_VERDICTS_MAX).map(|node| Verdict { judges: Some(1), ..verdict(node, Some(5)) }).collect();
     table.copy(&[lies, claimed(100..500, at(1))].concat(), false, at(1));
-    assert!(table.verdicts().iter().all(|it| it.unconfirmed));
+    assert!(table.verdicts().iter().all(|verdict| verdict.unconfirmed));
     let found: Vec<usize> = (1_000..1_000 + MESH_VERDICTS_MAX).collect();
     let series = after(&mut table, 2..3, &found);
     assert_eq!((series.len(), table.dropped()), (MESH_VERDICTS_MAX, 0));
@@ -49,7 +50,7 @@ fn what_one_judge_says_holds_is_not_copied_and_takes_no_place_of_what_is_found()
 
 #[test]
 fn one_judge_that_is_silent_hides_no_verdict_that_was_copied_before() {
-    let mut table = Table::default();
+    let mut table = VerdictTable::default();
     let holds = Verdict { judges: Some(2), ..verdict(1, Some(5)) };
     table.copy(&[&[holds.clone()][..], &past([2].into_iter(), at(1))].concat(), true, at(1));
     table.copy(&[], false, at(2));
@@ -63,16 +64,19 @@ fn one_judge_that_is_silent_hides_no_verdict_that_was_copied_before() {
 
 #[test]
 fn the_past_of_other_judges_is_taken_over_once() {
-    let mut table = Table::default();
+    let mut table = VerdictTable::default();
     table.judged(&found(&[verdict(1, Some(at(20)))]), at(20));
-    let unconfirmed = |it: Verdict| Verdict { unconfirmed: true, ..it };
+    let unconfirmed = |verdict: Verdict| Verdict { unconfirmed: true, ..verdict };
     let mut theirs: Vec<Verdict> = past([1, 2].into_iter(), at(9)).into_iter().map(unconfirmed).collect();
     theirs.push(Verdict { judges: Some(2), ..verdict(1, Some(at(18))) });
     theirs.push(verdict(3, Some(at(18))));
     table.take_over(theirs, at(20));
     table.take_over(past([2].into_iter(), at(9) + 15), at(21));
-    let found: Vec<_> =
-        table.verdicts().into_iter().map(|it| (it.subject, it.since_unix_seconds, it.unconfirmed)).collect();
+    let found: Vec<_> = table
+        .verdicts()
+        .into_iter()
+        .map(|verdict| (verdict.subject, verdict.since_unix_seconds, verdict.unconfirmed))
+        .collect();
     let (first, begun) = ("n1".to_owned(), Some(at(9) - 100));
     let expected = [(first.clone(), Some(at(18)), false), (first, begun, true), ("n2".to_owned(), begun, false)];
     assert_eq!(found, expected, "a verdict that holds elsewhere is not taken over");
@@ -81,10 +85,10 @@ fn the_past_of_other_judges_is_taken_over_once() {
 
 #[test]
 fn a_copy_has_what_holds_with_its_beginning() {
-    let mut table = Table::default();
+    let mut table = VerdictTable::default();
     let holds = Verdict { judges: Some(3), ..verdict(1, Some(5)) };
     table.copy(&[&[holds][..], &past([2].into_iter(), at(1))].concat(), true, at(1));
-    assert!(table.verdicts().len() == 2 && table.verdicts().iter().all(|it| it.judges.is_none()));
+    assert!(table.verdicts().len() == 2 && table.verdicts().iter().all(|verdict| verdict.judges.is_none()));
     table.judged(&found(&[verdict(1, Some(500))]), at(2));
     assert_eq!(table.verdicts()[0].since_unix_seconds, Some(5));
     table.copy(&[], true, at(3));

@@ -1,5 +1,5 @@
 use super::*;
-use crate::report::{Said, Way};
+use crate::report::{HoleNotice, Way};
 
 const NOW: u64 = 1_800_000_000;
 /// Number of an object's kinds.
@@ -50,12 +50,12 @@ fn well(protocol: Protocol) -> Peer<'static> {
 fn worst() -> Peer<'static> {
     let losing = vec![LosingFlow { source_port: 40_312, lost: 9, probes: 30, direction: Way::In }];
     Peer {
-        state: State::Unready,
+        state: PeerState::Unready,
         since_unix_seconds: Some(NOW - 3_000),
         ten_minutes: Some(TenMinutes { seconds: 540.0, sent: 540, lost: 301 }),
         heard: Some(300),
         flows: Some(Flows { probed: 16, losing_count: 3, losing, suspect: None, answered: 12, answered_seconds: 9 }),
-        mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: Said::TooBig }),
+        mtu_hole: Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: HoleNotice::TooBig }),
         recent: RecentPeer {
             seconds: 31.2,
             sent: 510,
@@ -78,7 +78,7 @@ fn written(peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
 }
 
 fn written_by(source: &Source<'_>, peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
-    let mut writer = Writer::new(source, 0, NOW);
+    let mut writer = CompactWriter::new(source, 0, NOW);
     for (node, peer) in peers {
         writer.peer(*node, peer);
     }
@@ -86,14 +86,14 @@ fn written_by(source: &Source<'_>, peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
 }
 
 fn read(bytes: &[u8]) -> Option<Vec<(u64, Peer<'static>)>> {
-    let mut reader = Reader::new(bytes, NOW + 5).ok()?;
+    let mut reader = CompactReader::new(bytes, NOW + 5).ok()?;
     Some(std::iter::from_fn(|| reader.next_peer()).collect())
 }
 
 #[test]
 fn a_report_is_read_as_it_was_written() {
     let bytes = written(&[(9, worst()), (3, well(Protocol::Tcpv6)), (9, well(Protocol::Icmp))]);
-    let reader = Reader::new(&bytes, NOW).expect("a report");
+    let reader = CompactReader::new(&bytes, NOW).expect("a report");
     assert_eq!(serde_json::to_string(&reader.source).unwrap(), serde_json::to_string(&source()).unwrap());
     let peers = read(&bytes).unwrap();
     let places: Vec<_> = peers.iter().map(|(node, peer)| (*node, peer.protocol)).collect();
@@ -139,24 +139,24 @@ fn addresses_of_loopback_and_old_sources_stay_what_they_are() {
     assert!(read(&written(&[(1, local)])).unwrap()[0].1.address.is_some_and(|address| address.is_loopback()));
     assert_eq!(read(&written(&[(1, well(Protocol::Icmp))])).unwrap()[0].1.address, None);
     let old = Source { node: "a".into(), ..Source::default() };
-    let bytes = Writer::new(&old, 0, NOW).end(0);
-    let reader = Reader::new(&bytes, NOW).unwrap();
+    let bytes = CompactWriter::new(&old, 0, NOW).end(0);
+    let reader = CompactReader::new(&bytes, NOW).unwrap();
     assert_eq!(serde_json::to_string(&reader.source).unwrap(), serde_json::to_string(&old).unwrap());
 }
 
 #[test]
 fn an_address_that_has_left_does_not_hide_its_successor() {
-    let left = Peer { state: State::Left, ..well(Protocol::Icmp) };
+    let left = Peer { state: PeerState::Left, ..well(Protocol::Icmp) };
     for both in [[(1, left.clone()), (1, well(Protocol::Icmp))], [(1, well(Protocol::Icmp)), (1, left.clone())]] {
         let peers = read(&written(&both)).unwrap();
-        assert_eq!((peers.len(), peers[0].1.state), (1, State::Ready));
+        assert_eq!((peers.len(), peers[0].1.state), (1, PeerState::Ready));
     }
 }
 
 #[test]
 fn a_report_of_24_peers_takes_576_bytes_by_one_method_and_1152_by_three() {
     let of = |protocols: &[Protocol], name: &str| {
-        let mut writer = Writer::new(&Source { node: name.into(), zone: name.into(), ..source() }, 0, NOW);
+        let mut writer = CompactWriter::new(&Source { node: name.into(), zone: name.into(), ..source() }, 0, NOW);
         for node in 0..24 {
             for protocol in protocols {
                 writer.peer(node, &well(*protocol));
@@ -171,8 +171,8 @@ fn a_report_of_24_peers_takes_576_bytes_by_one_method_and_1152_by_three() {
 }
 
 /// What an agent of this name reports of a mesh in which it probes this many others.
-fn of_full_mesh(own: u64, nodes: u64, lossy: &[u64], lost: u32) -> Vec<u8> {
-    let (mut writer, mut choice) = (Writer::new(&source(), own, NOW), Choice::new(own));
+fn full_mesh_report(own: u64, nodes: u64, lossy: &[u64], lost: u32) -> Vec<u8> {
+    let (mut writer, mut choice) = (CompactWriter::new(&source(), own, NOW), Choice::new(own));
     let others = || (0..nodes).map(|node| node.wrapping_mul(0x9e37_79b9_7f4a_7c15)).filter(|node| *node != own);
     let lost_to = |node: &u64| if lossy.contains(node) { lost } else { 0 };
     for node in others() {
@@ -210,25 +210,25 @@ fn of_a_mesh_that_is_too_large_both_ends_keep_the_same_links_and_those_that_lose
         nodes.dedup();
         nodes
     };
-    let whole = of_full_mesh(hash(0), 500, &[], 0);
-    assert_eq!((peers(&whole).len(), Reader::new(&whole, NOW).unwrap().left_out), (499, 0));
+    let whole = full_mesh_report(hash(0), 500, &[], 0);
+    assert_eq!((peers(&whole).len(), CompactReader::new(&whole, NOW).unwrap().left_out), (499, 0));
     let lossy: Vec<u64> = (4_000..4_020).map(hash).collect();
     for (lost, kept) in [(9, SAMPLE), (10, SAMPLE + LOSERS_MAX)] {
-        let bytes = of_full_mesh(hash(0), 5_000, &lossy, lost);
-        let reader = Reader::new(&bytes, NOW).unwrap();
+        let bytes = full_mesh_report(hash(0), 5_000, &lossy, lost);
+        let reader = CompactReader::new(&bytes, NOW).unwrap();
         assert_eq!((reader.left_out, peers(&bytes).len()), (4_999 - kept as u64, kept));
         let RecentSource { echo_requests_received, probes_skipped, .. } = reader.source.recent;
         assert_eq!((echo_requests_received, probes_skipped), (None, None), "they are of all peers");
         assert!(bytes.len() <= 4_096, "{}", bytes.len());
     }
-    let own = peers(&of_full_mesh(hash(0), 5_000, &[], 0));
-    let mutual = own.iter().filter(|peer| peers(&of_full_mesh(**peer, 5_000, &[], 0)).contains(&hash(0))).count();
+    let own = peers(&full_mesh_report(hash(0), 5_000, &[], 0));
+    let mutual = own.iter().filter(|peer| peers(&full_mesh_report(**peer, 5_000, &[], 0)).contains(&hash(0))).count();
     assert!(mutual >= SAMPLE / 2, "{mutual} of {SAMPLE}");
 }
 
 #[test]
 fn the_longest_report_is_not_longer_than_its_limit() {
-    let mut writer = Writer::new(&Source { node: "n".repeat(253).into(), ..source() }, 0, NOW);
+    let mut writer = CompactWriter::new(&Source { node: "n".repeat(253).into(), ..source() }, 0, NOW);
     for node in 0..5_000 {
         for protocol in PROTOCOLS {
             writer.peer(node, &Peer { protocol, ..worst() });
@@ -250,7 +250,7 @@ fn a_report_with_a_byte_too_many_too_few_or_out_of_order_is_refused() {
     }
     assert!(read(&[&bytes[..], &[0]].concat()).is_none());
     // The number of nodes, and behind it the first one's hash.
-    let head = bytes.windows(8).position(|it| it == 3_u64.to_be_bytes()).expect("a hash") - 1;
+    let head = bytes.windows(8).position(|window| window == 3_u64.to_be_bytes()).expect("a hash") - 1;
     let with = |at: usize, with: &[u8]| read(&[&bytes[..at], with, &bytes[at + 1..]].concat());
     assert!(with(0, &[VERSION]).is_some() && with(0, &[VERSION + 1]).is_none());
     assert!(with(1, &[0xff, 0xff, 1]).is_none(), "a name that is longer than the report");
@@ -261,7 +261,7 @@ fn a_report_with_a_byte_too_many_too_few_or_out_of_order_is_refused() {
     assert!(with(head + 11, &[0xff, 0xff, 0xff, 0xff, 0x1f]).is_none(), "a count of 33 bits");
     assert!(with(head + 11, &[0xff; 20]).is_none(), "a count without an end");
     let twice = {
-        let object = add(Vec::new(), &Object::of(0, &well(Protocol::Icmp), 455, NOW));
+        let object = add(Vec::new(), &CompactPeer::from_peer(0, &well(Protocol::Icmp), 455, NOW));
         let of = |objects: u8| {
             let objects = (objects, vec![&object[..]; objects.into()].concat());
             read(&[&bytes[..head], &[1], &3_u64.to_be_bytes(), &[objects.0], &objects.1].concat())
@@ -271,11 +271,11 @@ fn a_report_with_a_byte_too_many_too_few_or_out_of_order_is_refused() {
     };
     assert!(twice.is_none(), "an object twice");
     let long = "n".repeat(NAME_MAX + 1);
-    let head = Writer::new(&source(), 0, NOW).head;
+    let head = CompactWriter::new(&source(), 0, NOW).head;
     for (bytes, is_read) in [
         (add(Vec::new(), &head), true),
-        (add(Vec::new(), &Head { node: (&*long).into(), ..head.clone() }), false),
-        (add(Vec::new(), &Head { zone: (&*long).into(), ..head.clone() }), false),
+        (add(Vec::new(), &ReportHead { node: (&*long).into(), ..head.clone() }), false),
+        (add(Vec::new(), &ReportHead { zone: (&*long).into(), ..head.clone() }), false),
     ] {
         assert_eq!(read(&bytes).is_some(), is_read);
     }
@@ -287,9 +287,9 @@ fn times_that_are_no_numbers_are_not_known() {
     for no_time in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         // The interval, the time that is covered, and the lag.
         let sources = [1.0_f64, 45.5, 0.25].map(|time| {
-            let at = bytes.windows(8).position(|it| it == time.to_le_bytes()).expect("the time");
+            let at = bytes.windows(8).position(|window| window == time.to_le_bytes()).expect("the time");
             let changed = [&bytes[..at], &no_time.to_le_bytes(), &bytes[at + 8..]].concat();
-            let Source { interval_seconds, recent, .. } = Reader::new(&changed, NOW).expect("a report").source;
+            let Source { interval_seconds, recent, .. } = CompactReader::new(&changed, NOW).expect("a report").source;
             [interval_seconds, recent.seconds, recent.send_lag_p99_seconds].map(|time| time.is_some())
         });
         assert_eq!(sources, [[false, true, true], [true, false, true], [true, true, false]]);
@@ -320,7 +320,7 @@ fn no_object_is_longer_than_its_limit() {
         rtt_p50_seconds: Some(wide),
         rtt_p99_seconds: Some(wide),
     };
-    let hole = MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: Said::Other };
+    let hole = MtuHole { passes_bytes: u16::MAX, direction: Way::Unknown, said: HoleNotice::Other };
     let of = |flows: Flows| Peer {
         usual_rtt_p50_seconds: Some(wide),
         since_unix_seconds: Some(0),
@@ -334,7 +334,7 @@ fn no_object_is_longer_than_its_limit() {
     for (flows, bytes) in
         [(flows.clone(), OBJECT_BYTES_MAX - 1), (Flows { losing: Vec::new(), ..flows }, OBJECT_BYTES_MAX)]
     {
-        assert_eq!(add(Vec::new(), &Object::of(KINDS - 1, &of(flows), 0, u64::MAX)).len(), bytes);
+        assert_eq!(add(Vec::new(), &CompactPeer::from_peer(KINDS - 1, &of(flows), 0, u64::MAX)).len(), bytes);
     }
     assert_eq!(add(Vec::new(), &NodeHead { hash: u64::MAX, objects: 255 }).len(), NODE_BYTES);
 }
@@ -348,7 +348,7 @@ fn probes_that_could_not_be_sent_are_read_as_they_were_written() {
         let peers = read(&bytes).expect("a report");
         let of = |place: usize| (peers[place].1.recent.send_errors, peers[place].1.recent.send_error_reason);
         assert_eq!((of(0), of(1)), ((errors, Some(reason)), (0, None)));
-        assert_eq!(peers[0].1.state, State::Unready);
+        assert_eq!(peers[0].1.state, PeerState::Unready);
     }
     let unsent = RecentPeer { send_errors: 60, send_error_reason: Some(SendError::NoRoute), ..RecentPeer::default() };
     let bytes = written(&[(7, Peer { recent: RecentPeer { seconds: 45.5, ..unsent }, ..Peer::default() })]);
@@ -372,8 +372,9 @@ fn rewritten() -> Source<'static> {
 
 #[test]
 fn sessions_and_strangers_are_read_as_they_were_written() {
-    let written = |source: &Source<'_>| Writer::new(source, 1, NOW).end(0);
-    let of = |bytes: &[u8]| Reader::new(bytes, NOW).map(|reader| (reader.source.session, reader.source.strangers));
+    let written = |source: &Source<'_>| CompactWriter::new(source, 1, NOW).end(0);
+    let of =
+        |bytes: &[u8]| CompactReader::new(bytes, NOW).map(|reader| (reader.source.session, reader.source.strangers));
     let source = rewritten();
     let bytes = written(&source);
     assert_eq!(of(&bytes), Ok((source.session.clone(), source.strangers.clone())));
@@ -384,7 +385,7 @@ fn sessions_and_strangers_are_read_as_they_were_written() {
     let bytes_of_many = written(&many);
     assert_eq!(of(&bytes_of_many).expect("a report").1.len(), STRANGERS_MAX);
     // Behind the facts: the session, then the number of strangers.
-    let begin = bytes.windows(3).position(|it| it == [0xb4, 0x24, 2]).expect("the session");
+    let begin = bytes.windows(3).position(|window| window == [0xb4, 0x24, 2]).expect("the session");
     let with = |at: usize, byte: u8| {
         let mut other = bytes.clone();
         other[begin + at] = byte;

@@ -97,7 +97,8 @@ fn a_peer_has_the_number_of_sources_that_have_just_begun_to_lose() {
         }
     }
     matrix.finish();
-    let of = |name: &str| matrix.numbers().find(|node| matrix.name(*node) == name).map(|it| matrix.fresh_sources(it));
+    let of =
+        |name: &str| matrix.numbers().find(|node| matrix.name(*node) == name).map(|node| matrix.fresh_sources(node));
     assert_eq!(["x", "y", "a"].map(of), [Some(2), Some(2), Some(0)]);
 }
 
