@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use kube_canary::discovery;
 use kube_canary::exposition::{self, Format};
-use kube_canary::footprint;
 use kube_canary::http;
 use kube_canary::limits::STAMP_ANSWER_BYTES_MAX;
+use kube_canary::memory;
 use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::split::{ReportObject, Splitter};
 use kube_canary::mesh::verdicts;
@@ -48,7 +48,7 @@ pub const ALL: [Target; 17] = [
     ("verdicts", verdicts_of_reports),
     ("snmp", statistics::fuzz_snmp),
     ("cgroup", exposition::fuzz_cgroup),
-    ("smaps", footprint::fuzz_smaps),
+    ("smaps", memory::fuzz_smaps),
 ];
 
 /// Runs the target of this name.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Data flows from left to right, and a stage depends only on the stages to its left.
-//! `tests/direction.rs` enforces this. Only this file, [`agent`] and [`ping`] connect the stages.
-//! The other modules are:
+//! `tests/direction.rs` enforces this. Only this file, [`agent`] and [`commands`] connect the
+//! stages. The other modules are:
 //!
 //! | module | what it is |
 //! |---|---|
@@ -16,10 +16,8 @@
 //! | [`mesh`] | the reports of all agents, and the verdicts on nodes and links |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | finds out which malloc runs; the C boundary that lets the final link decide |
-//! | [`demo`] | a mesh of agents on one machine |
-//! | [`fleet`], [`doctor`] | ask agents what they cost and measure, and find faults |
-//! | [`footprint`] | the purpose of memory, of this process and of others |
-//! | [`ping`] | the prober alone, for people and for tests |
+//! | [`commands`] | what the agent does not import: `doctor`, `fleet`, `ping`, `demo` and `footprint` |
+//! | [`memory`] | the purpose of memory, of this process and of others |
 //! | [`report`] | what an agent reports of itself and its peers, as it is written and read |
 //! | [`profiling`] | the heap profile, if it is requested |
 //! | [`logging`] | the log of the program |
@@ -34,19 +32,16 @@ pub use kube_canary_model::{method, report, send_error, units, verdict};
 
 pub mod agent;
 pub mod allocator;
+pub mod commands;
 pub mod config;
-pub mod demo;
 pub mod discovery;
-pub mod doctor;
 pub mod exposition;
-pub mod fleet;
-pub mod footprint;
 pub mod http;
 pub mod limits;
 pub mod logging;
+pub mod memory;
 pub mod mesh;
 pub mod peers;
-pub mod ping;
 pub mod prober;
 pub mod profiling;
 pub mod shim;
@@ -61,6 +56,7 @@ use std::ffi::OsString;
 
 use kube_canary_kernel::relro;
 
+use commands::{demo, doctor, fleet, footprint, ping};
 use config::Command;
 use exposition::REVISION;
 use sys::console;

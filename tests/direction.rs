@@ -17,7 +17,7 @@ use sources::{read, root, rust_files};
 
 /// Each stage, and the paths of the crate that it may name. A longer path allows only
 /// what is below it. `kernel` is the crate of that name.
-const STAGES: [(&str, &[&str]); 13] = [
+const STAGES: [(&str, &[&str]); 14] = [
     (
         "discovery",
         &["discovery", "http::client", "http::lines", "sys::files", "units", "limits", "sys::clock", "kernel::region"],
@@ -68,7 +68,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "exposition",
             "http",
             "allocator",
-            "footprint",
+            "memory",
             "report",
             "units",
             "limits",
@@ -77,7 +77,8 @@ const STAGES: [(&str, &[&str]); 13] = [
             "sys::proc",
         ],
     ),
-    ("sys", &["sys", "footprint::smaps", "limits", "units", "kernel::scheduling"]),
+    ("sys", &["sys", "memory::smaps", "limits", "units", "kernel::scheduling"]),
+    ("memory", &["memory", "limits", "sys::proc"]),
     (
         "mesh",
         &[
@@ -100,21 +101,23 @@ const STAGES: [(&str, &[&str]); 13] = [
         &["http", "limits", "splitmix", "units", "sys::priority", "sys::descriptors", "sys::lacks", "kernel::region"],
     ),
     ("allocator", &["allocator", "limits", "units", "kernel::region"]),
+    // The commands, which no stage above names.
     (
-        "footprint",
+        "commands/footprint",
         &[
             "config::FootprintSettings",
             "config::FootprintSubject",
             "sys::console",
             "sys::table",
-            "footprint",
+            "commands::footprint",
+            "memory",
             "limits",
             "sys::proc",
         ],
     ),
     // It works from outside: it has what an agent says over HTTP, and nothing of an agent's own.
     (
-        "fleet",
+        "commands/fleet",
         &[
             "config::FleetSettings",
             "config::Column",
@@ -125,7 +128,7 @@ const STAGES: [(&str, &[&str]); 13] = [
             "discovery::dns",
             "http::client",
             "http::lines",
-            "fleet",
+            "commands::fleet",
             "report",
             "sys::console",
             "sys::stop",
@@ -136,7 +139,7 @@ const STAGES: [(&str, &[&str]); 13] = [
         ],
     ),
     (
-        "doctor",
+        "commands/doctor",
         &[
             "config::DoctorSettings",
             "config::Shows",
@@ -146,8 +149,8 @@ const STAGES: [(&str, &[&str]); 13] = [
             "config::AgentUrl",
             "config::Host",
             "discovery::dns::ResolveError",
-            "fleet",
-            "doctor",
+            "commands::fleet",
+            "commands::doctor",
             "mesh",
             "report",
             "http::client",
@@ -162,16 +165,16 @@ const STAGES: [(&str, &[&str]); 13] = [
     ),
     // A second wiring, of the prober alone: no statistics, no exposition.
     (
-        "ping",
+        "commands/ping",
         &[
             "config::PingSettings",
             "config::UdpPing",
             "config::Host",
             "discovery::dns",
-            "fleet::ask",
+            "commands::fleet::ask",
             "peers",
             "prober",
-            "ping",
+            "commands::ping",
             "sys::console",
             "sys::stop",
             "sys::table",
@@ -208,11 +211,11 @@ const DISCOVERY: [&str; 18] = [
     "source",
 ];
 /// Folders that wire the stages, like the files beside them. They may name anything.
-const WIRING: [&str; 3] = ["agent", "config", "demo"];
+const WIRING: [&str; 3] = ["agent", "config", "commands/demo"];
 /// The modules of the kernel that `crates/verdicts` may name: it has no socket and no clock.
 const KERNEL_OF_VERDICTS: [&str; 2] = ["kernel::region", "kernel::text"];
 /// Where `unsafe` is let in: the crate for it, the allocator and the C boundary. Of the two other
-/// files, the first calls zlib, and the second releases pages that `footprint::smaps` has found.
+/// files, the first calls zlib, and the second releases pages that `memory::smaps` has found.
 const UNSAFE: [&str; 5] =
     ["crates/kernel/src/", "src/allocator/", "src/shim.rs", "src/http/gzip.rs", "src/sys/settle.rs"];
 /// The most lines of a file, so that a reader can remember it.
@@ -430,11 +433,23 @@ fn modules_of_discovery_name_earlier_ones_only() {
 
 #[test]
 fn every_folder_is_held_to_a_rule() {
-    for entry in fs::read_dir(root().join("src")).expect("src") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
-        let known = STAGES.iter().any(|(stage, _)| *stage == name) || WIRING.contains(&name);
-        assert!(path.is_file() || known, "src/{name}: say in this file what it may import");
+    for folder in ["src", "src/commands"] {
+        for entry in fs::read_dir(root().join(folder)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            let below = path.strip_prefix(root().join("src")).expect("below it").to_str().expect("a name").to_owned();
+            let known = STAGES.iter().any(|(stage, _)| *stage == below) || WIRING.contains(&&*below);
+            assert!(path.is_file() || known || below == "commands", "src/{below}: say in this file what it may import");
+        }
+    }
+}
+
+/// The stages of the agent are held to what they may name. This is about the rest of it.
+#[test]
+fn the_agent_imports_no_command() {
+    let wiring = ["src/agent", "src/config"].iter().flat_map(|folder| rust_files(&root().join(folder)));
+    for file in wiring.chain([root().join("src/agent.rs")]) {
+        let wrong: Vec<String> = paths(&read(&file)).into_iter().filter(|path| path.starts_with("commands")).collect();
+        assert!(wrong.is_empty(), "{}: {wrong:?}", file.display());
     }
 }
 

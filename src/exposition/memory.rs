@@ -6,7 +6,7 @@
 
 use super::cached::Cached;
 use super::head::FamilyWriter;
-use crate::footprint::{self, Category, Footprint};
+use crate::memory::{self, Category, Footprint};
 use crate::units::Nanos;
 
 const NAME: &str = "kube_canary_memory_bytes";
@@ -26,7 +26,7 @@ impl MemoryMetrics {
     /// Returns the memory by category. The reading is at most a minute old, unless
     /// another thread is reading now. Returns none if /proc does not provide it.
     pub fn read(&self, now: Nanos) -> Option<Footprint> {
-        self.0.get(now, MEMORY_CATEGORIES_TIME, || match footprint::read_own() {
+        self.0.get(now, MEMORY_CATEGORIES_TIME, || match memory::read_own() {
             Ok(footprint) => Some(footprint),
             Err(error) => {
                 log::debug!("cannot read the agent's own memory: {error}");

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 
-use crate::footprint::smaps::{self, Mapping};
+use crate::memory::smaps::{self, Mapping};
 use crate::sys::proc::LINE_BYTES_MAX;
 
 /// Unmaps the pages of every part of a mapped file that this process has never changed. If /proc is

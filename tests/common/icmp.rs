@@ -3,7 +3,7 @@
 //! runs before `main`, because the test harness starts threads.
 #![expect(unsafe_code, reason = "a constructor is a symbol in a section that the loader runs")]
 
-use kube_canary::demo::namespace;
+use kube_canary::commands::demo::namespace;
 
 // SAFETY: the loader calls what stands in .init_array once, before main, with the arguments of
 // main, which a C function may ignore.

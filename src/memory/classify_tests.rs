@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::footprint::elf::tests::{Header, LOAD, RELRO, STATIC_PIE, file, read};
-use crate::footprint::smaps;
+use crate::memory::elf::tests::{Header, LOAD, RELRO, STATIC_PIE, file, read};
+use crate::memory::smaps;
 
 const PAGE: u64 = 0x1000;
 

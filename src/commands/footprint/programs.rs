@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::is_gone;
-use super::name;
-use super::place::ProcDir;
-use super::process::{self, READ_BYTES};
-use super::smaps::Mapping;
+use crate::memory::name;
+use crate::memory::place::ProcDir;
+use crate::memory::process::{self, READ_BYTES};
+use crate::memory::smaps::Mapping;
 use crate::sys::console;
 
 /// Threads that share the work when thousands of processes are read. Most of the time is the

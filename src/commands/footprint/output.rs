@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::programs::{ProgramRow, Programs};
-use super::{Amounts, Category, Footprint};
+use crate::memory::{Amounts, Category, Footprint};
 use crate::sys::console::{json_line, printable};
 use crate::sys::table::{self, ColumnKind};
 

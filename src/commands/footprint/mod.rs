@@ -1,42 +1,22 @@
 //! `kube-canary footprint`: the purpose of a process's memory, and the memory that programs use.
 //!
-//! One pass over smaps gives both the categories and the resident memory that they add up to. So
-//! the sum is right to the kilobyte even though the process keeps running. Files are classified by
-//! their program headers ([`Elf`]). Anonymous memory is classified by the kernel's names for it and
-//! by the positions of thread stacks ([`classify`] has the table). For many processes
-//! `smaps_rollup` is used: most of the time is the kernel's walk of page tables, and the text of
-//! thousands of mappings would be the rest. The agent's own `memory_bytes` come from the same pass
-//! ([`read_own`]).
-//!
-//! Two things cannot be distinguished from other anonymous memory. One is an allocator's arenas
-//! beyond the heap: glibc's of other threads, jemalloc's, and the large blocks of any. The other is
-//! the stack of a thread that is running at that moment.
+//! One process is read by category ([`crate::memory`]). For many processes `smaps_rollup` is used:
+//! most of the time is the kernel's walk of page tables, and the text of thousands of mappings
+//! would be the rest. The agent's own `memory_bytes` come from the same pass
+//! ([`crate::memory::read_own`]).
 
-mod category;
-mod classify;
-mod elf;
-mod name;
 mod output;
-mod place;
-mod process;
 mod programs;
-pub(crate) mod smaps;
-#[cfg(feature = "fuzzing")]
-pub use smaps::fuzz_smaps;
-mod stacks;
-
-pub use category::{Amounts, Category, Footprint};
-pub use elf::Elf;
-pub use process::read_own;
 
 use std::fs;
 use std::io;
 
 use crate::config::{FootprintSettings, FootprintSubject};
+use crate::memory::place::ProcDir;
+use crate::memory::{name, process};
 use crate::sys::console;
 use crate::sys::proc;
 use output::Process;
-use place::ProcDir;
 use programs::Programs;
 
 /// The program that is shown by default.

@@ -27,8 +27,8 @@ mod reading;
 mod traces;
 mod watch;
 
+use crate::commands::fleet::{FleetError, ask, on_event_loop, system};
 use crate::config::{DoctorSettings, Shows, Verdicts};
-use crate::fleet::{FleetError, ask, on_event_loop, system};
 use crate::mesh::domains::DomainsFile;
 use crate::sys::console;
 use crate::sys::terminal::Terminal;

@@ -438,7 +438,7 @@ pub fn stamp(unix_seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::reading::MeshReading;
+    use crate::commands::doctor::reading::MeshReading;
 
     #[test]
     fn a_mesh_probed_in_part_and_old_lists_are_shown_and_are_no_fault() {

@@ -24,9 +24,9 @@ mod tally;
 use std::io;
 use std::net::IpAddr;
 
+use crate::commands::fleet::ask;
 use crate::config::{Host, PingSettings};
 use crate::discovery::dns::{self, ResolveError};
-use crate::fleet::ask;
 use crate::peers::SlotId;
 use crate::prober::icmp::IcmpSocketError;
 use crate::prober::udp::UdpSocketError;

@@ -139,8 +139,8 @@ fn is_telling(trace: &Trace<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::output::Examination;
-    use crate::doctor::reading::MeshReading;
+    use crate::commands::doctor::output::Examination;
+    use crate::commands::doctor::reading::MeshReading;
     use crate::mesh::verdicts::Kind;
     use crate::report::Network;
     use crate::sys::terminal::Terminal;

@@ -15,8 +15,8 @@ use tokio::time::{Instant, sleep_until};
 use super::output::{Examination, finding, stamp, tint, title};
 use super::{Conclusion, DoctorError, examine, file};
 use crate::allocator;
+use crate::commands::fleet::{FleetError, system};
 use crate::config::{DoctorSettings, Verdicts};
-use crate::fleet::{FleetError, system};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::{Verdict, wording};
 use crate::sys::clock;
@@ -267,8 +267,8 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::output::Unread;
-    use crate::doctor::reading::MeshReading;
+    use crate::commands::doctor::output::Unread;
+    use crate::commands::doctor::reading::MeshReading;
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
 
