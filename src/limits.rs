@@ -240,7 +240,7 @@ pub const IDENTITY_REQUESTS_MAX: usize = 8;
 // ---- footprint ---------------------------------------------------------------------------------
 
 /// Largest process id: PID_MAX_LIMIT of a 64-bit kernel.
-pub const PID_MAX: u64 = 4_194_304;
+pub const PID_MAX: u32 = 4_194_304;
 
 // ---- fleet and doctor --------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ pub const HOSTS_ADDRESSES_MAX: usize = 64;
 // ---- demo --------------------------------------------------------------------------------------
 
 /// Agents of one demo. Each is a process.
-pub const DEMO_NODES_MAX: u64 = 50;
+pub const DEMO_NODES_MAX: u8 = 50;
 
 // ---- ping --------------------------------------------------------------------------------------
 

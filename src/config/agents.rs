@@ -76,14 +76,14 @@ impl Agents {
         }
         let service = typed.value("service", name)?;
         let namespace = typed.value("namespace", name)?;
-        let port = typed.value("port", number_between(1, u16::MAX.into()))?;
+        let port = typed.value("port", number_between(1, u16::MAX))?;
         if urls.is_empty() {
             let service = service.unwrap_or_else(|| "kube-canary".into());
             // `.svc` and not the full name: clusters choose their own domain, which the search list
             // contains.
             let full = namespace.map_or_else(|| service.clone(), |namespace| format!("{service}.{namespace}.svc"));
             dns::check_name(&full).map_err(|error| UsageError(format!("--service: {error}")))?;
-            let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(PORT);
+            let port = port.unwrap_or(PORT);
             let is_chosen = typed.first_typed(&["service", "namespace", "port"]).is_some();
             let own = env("KUBERNETES_SERVICE_HOST").filter(|_| !is_chosen).map(|_| AgentUrl::own(env));
             return Ok(Self::Service { name: full, port, own });

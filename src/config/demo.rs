@@ -58,8 +58,6 @@ pub enum Effect {
 impl DemoSettings {
     pub(super) fn resolve(typed: &Typed) -> Result<Self, UsageError> {
         let nodes = typed.value("nodes", number_between(2, DEMO_NODES_MAX))?.unwrap_or(3);
-        let nodes = u8::try_from(nodes).unwrap_or(u8::MAX);
-        let port = typed.value("port", number_between(1, u16::MAX.into()))?.unwrap_or(9_877);
         let mut faults = Vec::new();
         for (flag, text) in typed.texts("fault") {
             for text in text.split(',').map(str::trim) {
@@ -70,7 +68,7 @@ impl DemoSettings {
         Ok(Self {
             nodes,
             interval: interval.unwrap_or(if faults.is_empty() { INTERVAL } else { INTERVAL_OF_FAULTS }),
-            port: u16::try_from(port).unwrap_or(u16::MAX),
+            port: typed.value("port", number_between(1, u16::MAX))?.unwrap_or(9_877),
             seconds: typed.value("seconds", number_between(1, 86_400))?,
             faults,
         })

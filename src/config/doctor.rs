@@ -113,7 +113,7 @@ impl DoctorSettings {
             json: typed.switch("json"),
             watch,
             until_eof: typed.switch("until-eof"),
-            colours: colours(typed)?,
+            colours: colours(typed),
         })
     }
 }

@@ -60,19 +60,12 @@ pub enum Form {
 }
 
 impl Form {
-    /// The names that `--output` takes.
-    pub const NAMES: &[&str] = &["wide", "json"];
-
     fn resolve(typed: &Typed) -> Result<Self, UsageError> {
-        let given = typed.value("output", |text| match text {
-            "wide" => Ok(Self::Wide),
-            "json" => Ok(Self::Json),
-            _ => Err(Self::NAMES.join(" or ")),
-        })?;
-        match (given, typed.switch("json")) {
-            (Some(Self::Wide), true) => Err(UsageError("--json prints no table, and --output wide is given".into())),
-            (_, true) => Ok(Self::Json),
-            (form, false) => Ok(form.unwrap_or(Self::Narrow)),
+        match (typed.text("output"), typed.switch("json")) {
+            (Some("wide"), true) => Err(UsageError("--json prints no table, and --output wide is given".into())),
+            (Some("json"), _) | (_, true) => Ok(Self::Json),
+            (Some(_), false) => Ok(Self::Wide),
+            (None, false) => Ok(Self::Narrow),
         }
     }
 }
@@ -119,47 +112,31 @@ impl Column {
         ("worst", Self::Worst),
         ("lag", Self::Lag),
     ];
-
-    fn parse(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, column)| *column).ok_or_else(|| {
-            let names: Vec<&str> = Self::ALL.iter().map(|(name, _)| *name).collect();
-            format!("one of {}", names.join(", "))
-        })
-    }
 }
 
 impl FleetSettings {
     pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
-        let only_allocator = |text: &str| if text == "allocator" { Ok(()) } else { Err("allocator".to_owned()) };
-        let by_allocator = typed.value("group-by", only_allocator)?.is_some();
+        let by_allocator = typed.switch("group-by");
         if by_allocator && typed.switch("sort") {
             return Err(UsageError("--sort is of rows per node, and --group-by is given".into()));
         }
         Ok(Self {
             agents: Agents::resolve(typed, env)?,
-            sort: typed.value("sort", Column::parse)?.unwrap_or(Column::Rss),
+            sort: typed.choice("sort", &Column::ALL).unwrap_or(Column::Rss),
             by_allocator,
             form: Form::resolve(typed)?,
             watch: watch(typed, INTERVAL)?,
             until_eof: typed.switch("until-eof"),
-            colours: colours(typed)?,
+            colours: colours(typed),
         })
     }
 }
 
-/// Resolves `--watch` and `--interval`. Returns none without `--watch`, which both of
-/// `--interval` and `--until-eof` need.
+/// Resolves `--watch` and `--interval`. Returns none without `--watch`.
 pub(super) fn watch(typed: &Typed, default: Duration) -> Result<Option<Duration>, UsageError> {
-    if typed.switch("until-eof") && !typed.switch("watch") {
-        return Err(UsageError("--until-eof goes with --watch".into()));
-    }
+    typed.expect_beside("watch", &["interval", "until-eof"])?;
     let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
-    match (typed.switch("watch"), interval) {
-        (true, interval) => Ok(Some(interval.unwrap_or(default))),
-        (false, None) => Ok(None),
-        (false, Some(_)) => Err(UsageError("--interval goes with --watch".into())),
-    }
+    Ok(typed.switch("watch").then_some(interval.unwrap_or(default)))
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl FootprintSettings {
         let id = typed.value("pid", number_between(1, PID_MAX))?;
         let subject = match (id, typed.text("filter")) {
             (None, None) => FootprintSubject::Agents,
-            (Some(id), None) => FootprintSubject::Process(u32::try_from(id).unwrap_or(u32::MAX)),
+            (Some(id), None) => FootprintSubject::Process(id),
             (None, Some(name)) => FootprintSubject::Programs(name.to_owned()),
             (Some(_), Some(name)) => return Err(UsageError::of("--filter", name, "either this or --pid")),
         };

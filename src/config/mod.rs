@@ -1,5 +1,6 @@
 //! The command line, in two stages: as typed ([`typed`]), then resolved and validated ([`run`]).
 //!
+//! `clap` reads it, by a definition that is made from the table of [`flags`].
 //! A bad value stops the start with one line. The line names the flag (or the variable), the value,
 //! and what would be accepted.
 
@@ -7,16 +8,14 @@ mod agents;
 mod completion;
 mod demo;
 mod doctor;
-pub mod flags;
+mod flags;
 mod fleet;
 mod footprint;
 mod ping;
 mod run;
-mod suggest;
 mod typed;
 
 pub use agents::{AgentUrl, Agents, Host};
-pub use completion::SHELLS;
 pub use demo::{DemoSettings, Effect, Fault};
 pub use doctor::{DoctorSettings, RowsFile, Shows, Verdicts};
 pub use fleet::{Column, FleetSettings, Form};
@@ -25,7 +24,8 @@ pub use ping::{PingSettings, UdpPing};
 pub use run::RunSettings;
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
+
+use clap::error::ContextKind;
 
 use crate::sys::terminal::Colours;
 use typed::{Line, Typed};
@@ -46,14 +46,8 @@ impl UsageError {
 }
 
 /// Resolves `--color`.
-fn colours(typed: &Typed) -> Result<Colours, UsageError> {
-    let given = typed.value("color", |text| match text {
-        "auto" => Ok(Colours::Auto),
-        "always" => Ok(Colours::Always),
-        "never" => Ok(Colours::Never),
-        _ => Err("auto, always or never".to_owned()),
-    });
-    given.map(Option::unwrap_or_default)
+fn colours(typed: &Typed) -> Colours {
+    typed.choice("color", &[("always", Colours::Always), ("never", Colours::Never)]).unwrap_or_default()
 }
 
 /// The command that the program was started with.
@@ -82,149 +76,82 @@ pub enum Command {
 
 /// What the program is, in one sentence.
 pub const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and export latency and loss to Prometheus.";
-const USAGE: &str = "[COMMAND] [FLAGS]";
+/// The name of the program.
+const NAME: &str = "kube-canary";
 
-/// What the program says of a command. `--help` is generated from it.
-#[derive(Debug)]
-pub struct Manual {
-    /// The name of the command.
-    pub name: &'static str,
-    /// The placeholder of the arguments without a flag. Empty if it takes none.
-    pub arguments: &'static str,
-    /// What the command does, in one sentence.
-    pub about: &'static str,
-    /// Its flags, without those that all commands have.
-    pub flags: &'static [flags::Flag],
-    /// The text below the flags.
-    pub after: &'static str,
-    resolve: fn(&Typed, Env<'_>) -> Result<Command, UsageError>,
-}
+/// The names of all commands. The first is also that of a command line without a command.
+pub const COMMANDS: [&str; 9] =
+    ["run", "ping", "demo", "fleet", "doctor", "footprint", "version", "completion", "help"];
 
-/// All commands. The first is also that of a command line without a command.
-pub static COMMANDS: [Manual; 9] = [
-    Manual {
-        name: "run",
-        arguments: "",
-        about: "Probes the peers and serves /metrics. It is also what runs without a command.",
-        flags: flags::RUN,
-        after: "",
-        resolve: |typed, env| Ok(Command::Run(Box::new(RunSettings::resolve(typed, env)?))),
-    },
-    Manual {
-        name: "ping",
-        arguments: "TARGET…",
-        about: ping::ABOUT,
-        flags: flags::PING,
-        after: ping::AFTER,
-        resolve: |typed, env| PingSettings::resolve(typed, env).map(Command::Ping),
-    },
-    Manual {
-        name: "demo",
-        arguments: "",
-        about: demo::ABOUT,
-        flags: flags::DEMO,
-        after: "",
-        resolve: |typed, _| DemoSettings::resolve(typed).map(Command::Demo),
-    },
-    Manual {
-        name: "fleet",
-        arguments: "",
-        about: fleet::ABOUT,
-        flags: flags::FLEET,
-        after: fleet::AFTER,
-        resolve: |typed, env| FleetSettings::resolve(typed, env).map(Command::Fleet),
-    },
-    Manual {
-        name: "doctor",
-        arguments: "",
-        about: doctor::ABOUT,
-        flags: flags::DOCTOR,
-        after: doctor::AFTER,
-        resolve: |typed, env| DoctorSettings::resolve(typed, env).map(Command::Doctor),
-    },
-    Manual {
-        name: "footprint",
-        arguments: "",
-        about: footprint::ABOUT,
-        flags: flags::FOOTPRINT,
-        after: footprint::AFTER,
-        resolve: |typed, _| FootprintSettings::resolve(typed).map(Command::Footprint),
-    },
-    Manual {
-        name: "version",
-        arguments: "",
-        about: "Shows which build this is, and which allocator runs.",
-        flags: flags::VERSION,
-        after: "",
-        resolve: |typed, _| Ok(Command::Version { json: typed.switch("json") }),
-    },
-    Manual {
-        name: "completion",
-        arguments: "SHELL",
-        about: completion::ABOUT,
-        flags: &[],
-        after: completion::AFTER,
-        resolve: |typed, _| completion::resolve(typed),
-    },
-    Manual {
-        name: "help",
-        arguments: "[COMMAND]",
-        about: "Prints the flags of a command, or the list of commands.",
-        flags: &[],
-        after: "",
-        resolve: |typed, _| help(typed.positional()),
-    },
-];
-
-impl Manual {
-    fn find(name: &str) -> Result<&'static Self, UsageError> {
-        if let Some(found) = COMMANDS.iter().find(|manual| manual.name == name) {
-            return Ok(found);
-        }
-        let names = COMMANDS.iter().map(|manual| manual.name);
-        let accepted = match suggest::nearest(name, &names) {
-            Some(meant) => format!("did you mean {meant}?"),
-            None => format!("expected one of {}", names.collect::<Vec<_>>().join(", ")),
-        };
-        Err(UsageError(format!("unknown command {name:?}: {accepted}")))
-    }
-
-    /// Returns the text of `--help`.
-    pub fn text(&self) -> String {
-        let words = [self.name, self.arguments, "[FLAGS]"];
-        let usage: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-        flags::help(&usage.join(" "), self.about, self.flags, self.after)
-    }
-
-    fn read(&self, arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
-        match Typed::read(arguments, self.flags, env)? {
-            Line::Help => Ok(Command::Print(self.text())),
-            Line::Version => Ok(Command::Print(concat!("kube-canary ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
-            Line::Command(typed) if self.arguments.is_empty() && !typed.positional().is_empty() => {
-                Err(UsageError(format!("unexpected argument {:?}: expected flags", typed.positional()[0])))
-            }
-            Line::Command(typed) => (self.resolve)(&typed, env),
+/// Describes a command to `clap`.
+fn command(name: &'static str) -> clap::Command {
+    let command = plain(name).bin_name(format!("{NAME} {name}"));
+    match name {
+        "ping" => command.about(ping::ABOUT).args(flags::ping()).after_help(ping::AFTER.trim()),
+        "demo" => command.about(demo::ABOUT).args(flags::demo()),
+        "fleet" => command.about(fleet::ABOUT).args(flags::fleet()).after_help(fleet::AFTER.trim()),
+        "doctor" => command.about(doctor::ABOUT).args(flags::doctor()).after_help(doctor::AFTER.trim()),
+        "footprint" => command.about(footprint::ABOUT).args(flags::footprint()).after_help(footprint::AFTER.trim()),
+        "version" => command.about("Shows which build this is, and which allocator runs.").args(flags::version()),
+        "completion" => command.about(completion::ABOUT).args(flags::completion()).after_help(completion::AFTER.trim()),
+        "help" => command.about("Prints the flags of a command, or the list of commands.").args(flags::help()),
+        _ => {
+            let about = "Probes the peers and serves /metrics. It is also what runs without a command.";
+            command.about(about).args(flags::run())
         }
     }
+    .args(flags::common())
+    .mut_args(flags::complete_with_space)
 }
 
-/// Returns the help of the program: what each command does.
-fn overview() -> String {
-    let mut text = "\nCommands:\n".to_owned();
-    for Manual { name, about, .. } in &COMMANDS {
-        // Writing to memory cannot fail.
-        let _ = writeln!(text, "  {name:<10} {about}");
+/// Resolves what was typed behind the name of a command.
+fn resolve(name: &str, typed: &Typed, env: Env<'_>) -> Result<Command, UsageError> {
+    match name {
+        "ping" => PingSettings::resolve(typed, env).map(Command::Ping),
+        "demo" => DemoSettings::resolve(typed).map(Command::Demo),
+        "fleet" => FleetSettings::resolve(typed, env).map(Command::Fleet),
+        "doctor" => DoctorSettings::resolve(typed, env).map(Command::Doctor),
+        "footprint" => FootprintSettings::resolve(typed).map(Command::Footprint),
+        "version" => Ok(Command::Version { json: typed.switch("json") }),
+        "completion" => completion::resolve(typed),
+        "help" => help(typed.positional()),
+        _ => RunSettings::resolve(typed, env).map(|settings| Command::Run(Box::new(settings))),
     }
-    text += "\nSee `kube-canary help COMMAND` for the flags of each.\n";
-    flags::help(USAGE, ABOUT, &[], &text)
 }
 
+/// Describes what all commands have in common to `clap`. The table has the flags and the command
+/// that `clap` would add.
+fn plain(name: &'static str) -> clap::Command {
+    let command = clap::Command::new(name).disable_help_flag(true).disable_version_flag(true);
+    command.disable_help_subcommand(true).args_override_self(true)
+}
+
+/// Describes the whole command line to `clap`.
+pub fn program() -> clap::Command {
+    let program = plain(NAME).about(ABOUT).args(flags::common());
+    program.subcommands(COMMANDS.map(command))
+}
+
+fn find(name: &str) -> Result<&'static str, UsageError> {
+    if let Some(found) = COMMANDS.into_iter().find(|command| *command == name) {
+        return Ok(found);
+    }
+    let error = program().try_get_matches_from([NAME, name]).err();
+    let accepted = match error.as_ref().and_then(|error| error.get(ContextKind::SuggestedSubcommand)) {
+        Some(meant) => format!("did you mean {meant}?"),
+        None => format!("expected one of {}", COMMANDS.join(", ")),
+    };
+    Err(UsageError(format!("unknown command {name:?}: {accepted}")))
+}
+
+/// Returns the help of the program, or that of a command.
 fn help(topics: &[String]) -> Result<Command, UsageError> {
-    match topics {
-        [] => Ok(Command::Print(overview())),
-        [name] => Ok(Command::Print(Manual::find(name)?.text())),
-        [_, further, ..] => Err(UsageError(format!("unexpected argument {further:?}: expected one command"))),
-    }
+    let text = match topics {
+        [] => program().after_help("See `kube-canary help COMMAND` for the flags of each.").render_help(),
+        [name] => command(find(name)?).render_long_help(),
+        [_, further, ..] => return Err(UsageError(format!("unexpected argument {further:?}: expected one command"))),
+    };
+    Ok(Command::Print(text.to_string()))
 }
 
 /// Reads a command line (without the program's name) and its environment.
@@ -234,18 +161,22 @@ fn help(topics: &[String]) -> Result<Command, UsageError> {
 // Not inlined, so that this code is not placed within the agent's own code, which stays resident.
 #[inline(never)]
 pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
-    let mut arguments = arguments.into_iter().peekable();
-    let command = arguments.next_if(|first| !first.as_encoded_bytes().starts_with(b"-"));
-    let rest: Vec<OsString> = arguments.collect();
     let with_hint = |see: &str, error: UsageError| UsageError(format!("{error} (see kube-canary {see}--help)"));
-    let manual = match command {
-        None if rest.iter().any(|argument| argument == "--help" || argument == "-h") => {
-            return Ok(Command::Print(overview()));
-        }
-        None => &COMMANDS[0],
-        Some(name) => Manual::find(&name.to_string_lossy()).map_err(|error| with_hint("", error))?,
+    let not_text = |raw: OsString| with_hint("", UsageError::of("argument", &raw.to_string_lossy(), "UTF-8"));
+    let arguments: Vec<String> =
+        arguments.into_iter().map(|argument| argument.into_string().map_err(not_text)).collect::<Result<_, _>>()?;
+    let (name, rest) = match arguments.split_first() {
+        Some((name, rest)) if !name.starts_with('-') => (find(name).map_err(|error| with_hint("", error))?, rest),
+        _ if arguments.iter().any(|argument| argument == "--help" || argument == "-h") => return help(&[]),
+        _ => (COMMANDS[0], &arguments[..]),
     };
-    manual.read(rest, env).map_err(|error| with_hint(&format!("{} ", manual.name), error))
+    let done = match Typed::read(rest, command(name), env) {
+        Ok(Line::Help) => help(&[name.to_owned()]),
+        Ok(Line::Version) => Ok(Command::Print(concat!("kube-canary ", env!("CARGO_PKG_VERSION"), "\n").to_owned())),
+        Ok(Line::Command(typed)) => resolve(name, &typed, env),
+        Err(error) => Err(error),
+    };
+    done.map_err(|error| with_hint(&format!("{name} "), error))
 }
 
 #[cfg(test)]
@@ -283,7 +214,7 @@ mod tests {
         }
         assert_eq!(printed("help ping"), printed("ping --help"));
         assert_eq!(printed("help"), printed("--help"));
-        assert!(COMMANDS.iter().all(|manual| printed("help").contains(&format!("  {} ", manual.name))));
+        assert!(COMMANDS.iter().all(|name| printed("help").contains(&format!("  {name} "))));
     }
 
     #[test]
@@ -315,30 +246,29 @@ mod tests {
 
     #[test]
     fn every_listed_choice_of_a_flag_is_accepted_and_no_other_is() {
-        for manual in &COMMANDS {
-            for flag in manual.flags.iter().filter(|flag| !flag.choices.is_empty()) {
-                let peer = if manual.name == "run" { "--peer a=127.0.0.2" } else { "" };
-                let given = |value: &str| parsed(&format!("{} {peer} --{} {value}", manual.name, flag.name));
-                for choice in flag.choices {
+        for name in COMMANDS {
+            for flag in command(name).get_opts().filter(|flag| !flag.get_possible_values().is_empty()) {
+                let id = flag.get_id();
+                let peer = if name == "run" { "--peer a=127.0.0.2" } else { "" };
+                let given = |value: &str| parsed(&format!("{name} {peer} --{id} {value}"));
+                for choice in flag.get_possible_values() {
                     // Where the flag is accepted, another may be missing: --dns for the source dns.
-                    let refused = given(choice).err().filter(|error| error.0.contains(&format!("--{} \"", flag.name)));
-                    assert_eq!(refused, None, "--{} {choice}", flag.name);
+                    let refused =
+                        given(choice.get_name()).err().filter(|error| error.0.contains(&format!("--{id} \"")));
+                    assert_eq!(refused, None, "--{id} {}", choice.get_name());
                 }
-                assert!(given("another").is_err(), "--{}", flag.name);
+                assert!(given("another").is_err(), "--{id}");
             }
         }
-        let sorted = COMMANDS.iter().flat_map(|manual| manual.flags).find(|flag| flag.name == "sort").unwrap();
-        assert_eq!(sorted.choices, Column::ALL.map(|(name, _)| name));
+        let fleet = command("fleet");
+        let sorted = fleet.get_opts().find(|flag| flag.get_id() == "sort").unwrap().get_possible_values();
+        assert!(sorted.iter().map(clap::builder::PossibleValue::get_name).eq(Column::ALL.map(|(name, _)| name)));
     }
 
     #[test]
-    fn a_letter_is_typed_once_per_command() {
-        for manual in &COMMANDS {
-            let mut letters: Vec<char> =
-                manual.flags.iter().chain(flags::COMMON).filter_map(|flag| flag.short).collect();
-            letters.sort_unstable();
-            assert!(letters.windows(2).all(|pair| pair[0] != pair[1]), "{}: {letters:?}", manual.name);
-        }
+    fn the_definition_is_sound() {
+        // Among others, no letter stands for two flags of a command.
+        program().debug_assert();
     }
 
     #[test]

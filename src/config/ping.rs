@@ -26,8 +26,6 @@ A DURATION without a unit is in seconds, as for ping(8): -i 0.2 is --interval 20
 Exit codes: 0 if every target has answered within the timeout at least once; 1 if one has not, or on a failure; 2 for a bad
 flag.
 ";
-/// The flags that mean something with `--udp` alone.
-const UDP_FLAGS: [&str; 3] = ["udp-port", "flows", "trace"];
 /// The default of `--udp-port`: that of `--listen`.
 const UDP_PORT: u16 = 9_877;
 const TARGET: &str = "an IPv4 or IPv6 address, or a DNS name";
@@ -45,18 +43,16 @@ pub struct UdpPing {
 
 impl UdpPing {
     fn resolve(typed: &Typed) -> Result<Option<Self>, UsageError> {
+        typed.expect_beside("udp", &["udp-port", "flows", "trace"])?;
         if !typed.switch("udp") {
-            let alone = typed.first_typed(&UDP_FLAGS);
-            return alone.map_or(Ok(None), |flag| Err(UsageError(format!("--{flag}: expected --udp beside it"))));
+            return Ok(None);
         }
         if typed.first_typed(&["payload-bytes"]).is_some() {
             return Err(UsageError("--payload-bytes: expected no --udp, whose probes have 72 bytes".into()));
         }
-        let port = typed.value("udp-port", number_between(1, u16::MAX.into()))?;
-        let flows = typed.value("flows", number_between(1, FLOWS_MAX.into()))?;
         Ok(Some(Self {
-            port: port.and_then(|port| u16::try_from(port).ok()).unwrap_or(UDP_PORT),
-            flows: flows.and_then(|flows| u8::try_from(flows).ok()).unwrap_or(FLOWS_MAX),
+            port: typed.value("udp-port", number_between(1, u16::MAX))?.unwrap_or(UDP_PORT),
+            flows: typed.value("flows", number_between(1, FLOWS_MAX))?.unwrap_or(FLOWS_MAX),
             trace: typed.switch("trace"),
         }))
     }
@@ -122,7 +118,7 @@ impl PingSettings {
             udp: UdpPing::resolve(typed)?,
             family,
             quiet: typed.switch("quiet"),
-            colours: colours(typed)?,
+            colours: colours(typed),
             until_eof: typed.switch("until-eof"),
             json: typed.switch("json"),
         })
@@ -251,7 +247,7 @@ mod tests {
             ("ping a --udp --flows 0", ["--flows", "\"0\"", "1 to 16"]),
             ("ping a --udp --udp-port 0", ["--udp-port", "\"0\"", "1 to 65535"]),
             ("ping a --udp -s 100", ["--payload-bytes", "--udp", "72"]),
-            ("ping a --flood", ["--flood", "--count", "--json"]),
+            ("ping a --burst", ["--burst", "--count", "--json"]),
         ] {
             let error = settings(line).unwrap_err().0;
             assert!(parts.iter().all(|part| error.contains(part)), "{line}: {error}");

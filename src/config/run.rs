@@ -1,8 +1,10 @@
 //! The settings of `kube-canary run`, resolved and validated.
 
+use std::fmt::Display;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::typed::Typed;
@@ -112,7 +114,6 @@ impl RunSettings {
         let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed, parse_duration)?;
         let listen = typed.value("listen", socket_address)?;
         let listen = listen.map_or_else(|| socket_address(LISTEN_DEFAULT), Ok).map_err(UsageError)?;
-        let workers = number_between(1, HTTP_WORKERS_MAX as u64);
         Ok(Self {
             node_name: node_name(typed)?,
             zone: typed.value("zone", name)?,
@@ -121,10 +122,10 @@ impl RunSettings {
             discovery: discovery(typed, env, listen.port())?,
             domains_file: domains_file(typed)?,
             probes: typed.value("probes", methods)?.unwrap_or(Methods::ALL),
-            flows: typed.value("flows", flows)?.unwrap_or(FLOWS_MAX),
-            udp_port: typed.value("udp-port", port)?.unwrap_or(listen.port()),
+            flows: typed.value("flows", number_between(1, FLOWS_MAX))?.unwrap_or(FLOWS_MAX),
+            udp_port: typed.value("udp-port", number_between(1, u16::MAX))?.unwrap_or(listen.port()),
             // Port 0 is any free port. Its peers are not probed by name.
-            tcp_port: typed.value("tcp-port", port)?.unwrap_or_else(|| match listen.port() {
+            tcp_port: typed.value("tcp-port", number_between(1, u16::MAX))?.unwrap_or_else(|| match listen.port() {
                 0 => 0,
                 port => port.checked_add(1).unwrap_or(port - 1),
             }),
@@ -132,23 +133,24 @@ impl RunSettings {
             timeout,
             payload_bytes,
             rtt_buckets: typed.value("rtt-buckets", bounds)?.unwrap_or_default(),
-            max_peers: size(typed.value("max-peers", number_between(0, MAX_PEERS_MAX as u64))?, MAX_PEERS_DEFAULT),
-            node_network: typed.value("network", networks)?.unwrap_or(false),
-            link_series: typed.value("link-series", link_series)?.unwrap_or_default(),
-            max_series: size(
-                typed.value("max-series", number_between(MAX_SERIES_MIN as u64, MAX_SERIES_MAX as u64))?,
-                MAX_SERIES_DEFAULT,
-            ),
+            max_peers: typed.value("max-peers", number_between(0, MAX_PEERS_MAX))?.unwrap_or(MAX_PEERS_DEFAULT),
+            node_network: typed.text("network") == Some("pod,node"),
+            link_series: typed.choice("link-series", &LinkSeries::ALL).unwrap_or_default(),
+            max_series: typed
+                .value("max-series", number_between(MAX_SERIES_MIN, MAX_SERIES_MAX))?
+                .unwrap_or(MAX_SERIES_DEFAULT),
             forget_after: typed
                 .value("forget-after", duration_between(Duration::ZERO, Duration::from_hours(24)))?
                 .unwrap_or(Duration::from_mins(5)),
-            http_workers: size(typed.value("http-workers", workers)?, HTTP_WORKERS_DEFAULT),
-            may_judge: typed.value("judge", judge)?.unwrap_or(true),
+            http_workers: typed
+                .value("http-workers", number_between(1, HTTP_WORKERS_MAX))?
+                .unwrap_or(HTTP_WORKERS_DEFAULT),
+            may_judge: typed.text("judge") != Some("never"),
             node_addresses: typed.value("node-addresses", addresses)?.unwrap_or_default(),
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
             heap_profile: typed.value("heap-profile", heap_profile)?,
-            log_level: typed.value("log-level", log_level)?.unwrap_or(log::LevelFilter::Info),
-            log_format: typed.value("log-format", log_format)?.unwrap_or_default(),
+            log_level: typed.text("log-level").and_then(|level| level.parse().ok()).unwrap_or(log::LevelFilter::Info),
+            log_format: typed.choice("log-format", &[("json", LogFormat::Json)]).unwrap_or_default(),
         })
     }
 }
@@ -169,15 +171,18 @@ impl Probing {
         let longest = INTERVAL_MAX.min(interval * u32::try_from(IN_FLIGHT_PER_PEER_MAX - 1).unwrap_or(1));
         let timeout =
             typed.value("timeout", within(parse, Duration::from_millis(1), longest))?.unwrap_or(second.min(longest));
-        let payload = number_between(PAYLOAD_BYTES_MIN as u64, PAYLOAD_BYTES_MAX as u64);
-        Ok(Self { interval, timeout, payload_bytes: size(typed.value("payload-bytes", payload)?, 56) })
+        let payload_bytes = typed.value("payload-bytes", number_between(PAYLOAD_BYTES_MIN, PAYLOAD_BYTES_MAX))?;
+        Ok(Self { interval, timeout, payload_bytes: payload_bytes.unwrap_or(56) })
     }
 }
 
 /// Returns a parser that accepts whole numbers from `min` to `max`.
-pub(super) fn number_between(min: u64, max: u64) -> impl Fn(&str) -> Result<u64, String> {
+pub(super) fn number_between<N>(min: N, max: N) -> impl Fn(&str) -> Result<N, String>
+where
+    N: FromStr + PartialOrd + Display,
+{
     move |text| {
-        let number = text.parse().ok().filter(|n| (min..=max).contains(n));
+        let number = text.parse().ok().filter(|n| (&min..=&max).contains(&n));
         number.ok_or_else(|| format!("a whole number from {min} to {max}"))
     }
 }
@@ -197,10 +202,6 @@ fn within(parse: ParseDuration, min: Duration, max: Duration) -> impl Fn(&str) -
     }
 }
 
-fn size(number: Option<u64>, default: usize) -> usize {
-    number.and_then(|n| usize::try_from(n).ok()).unwrap_or(default)
-}
-
 pub(super) fn name(text: &str) -> Result<String, String> {
     let good = !text.is_empty() && text.len() <= NAME_BYTES_MAX && !text.chars().any(char::is_control);
     good.then(|| text.to_owned()).ok_or_else(|| format!("a name of 1 to {NAME_BYTES_MAX} bytes"))
@@ -213,11 +214,6 @@ fn socket_address(text: &str) -> Result<SocketAddr, String> {
 fn bounds(text: &str) -> Result<BucketBounds, String> {
     let durations: Result<Vec<Duration>, String> = text.split(',').map(|part| parse_duration(part.trim())).collect();
     BucketBounds::new(&durations?)
-}
-
-fn link_series(text: &str) -> Result<LinkSeries, String> {
-    let found = LinkSeries::ALL.into_iter().find(|(_, name)| *name == text);
-    found.map(|(series, _)| series).ok_or_else(|| "full, counters or none".to_owned())
 }
 
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
@@ -248,32 +244,6 @@ fn methods(text: &str) -> Result<Methods, String> {
     methods.map(Methods::new).ok_or_else(|| "icmp, udp and tcp, separated by commas".to_owned())
 }
 
-fn flows(text: &str) -> Result<u8, String> {
-    let count = number_between(1, FLOWS_MAX.into())(text)?;
-    Ok(u8::try_from(count).unwrap_or(FLOWS_MAX))
-}
-
-fn port(text: &str) -> Result<u16, String> {
-    text.parse().ok().filter(|port| *port > 0).ok_or_else(|| "a port from 1 to 65535".to_owned())
-}
-
-/// Returns whether the nodes' addresses are also probed.
-fn networks(text: &str) -> Result<bool, String> {
-    match text {
-        "pod" => Ok(false),
-        "pod,node" => Ok(true),
-        _ => Err("pod or pod,node".to_owned()),
-    }
-}
-
-fn judge(text: &str) -> Result<bool, String> {
-    match text {
-        "auto" => Ok(true),
-        "never" => Ok(false),
-        _ => Err("auto or never".to_owned()),
-    }
-}
-
 fn heap_profile(text: &str) -> Result<PathBuf, String> {
     if HeapProfile::AVAILABLE {
         Ok(text.into())
@@ -289,18 +259,6 @@ pub(super) fn domains_file(typed: &Typed) -> Result<Option<PathBuf>, UsageError>
     Ok(Some(path))
 }
 
-fn log_level(text: &str) -> Result<log::LevelFilter, String> {
-    text.parse().map_err(|_| "error, warn, info, debug or off".to_owned())
-}
-
-fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("text or json".to_owned()),
-    }
-}
-
 fn node_name(typed: &Typed) -> Result<String, UsageError> {
     if let Some(name) = typed.value("node-name", name)? {
         return Ok(name);
@@ -313,11 +271,7 @@ fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<DiscoverySource, 
     const SOURCES: [(&str, &[&str]); 3] =
         [("kubernetes", &["namespace", "service"]), ("dns", &["dns"]), ("static", &["peer", "peers-file"])];
     let chosen = match typed.text("discovery") {
-        Some(text) => SOURCES
-            .iter()
-            .find(|(source, _)| *source == text)
-            .map(|(source, _)| *source)
-            .ok_or_else(|| UsageError::of(typed.name("discovery"), text, "kubernetes, dns or static"))?,
+        Some(source) => source,
         // A flag of a source selects that source, like its name.
         None if typed.switch("dns") => "dns",
         None if typed.switch("peer") || typed.switch("peers-file") => "static",

@@ -33,7 +33,7 @@ pub enum LinkSeries {
 
 impl LinkSeries {
     /// The values that `--link-series` accepts.
-    pub const ALL: [(Self, &str); 3] = [(Self::Full, "full"), (Self::Counters, "counters"), (Self::None, "none")];
+    pub const ALL: [(&str, Self); 3] = [("full", Self::Full), ("counters", Self::Counters), ("none", Self::None)];
 }
 
 /// The flags that decide which series are exported.

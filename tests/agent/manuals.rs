@@ -1,81 +1,18 @@
-//! The scripts of `kube-canary completion` and the man pages follow from the table of flags, and
-//! the script completes in a real bash.
+//! The scripts of `kube-canary completion` and the man pages follow from the definition that parses
+//! the command line, and the script completes in a real bash.
 
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use clap::builder::PossibleValuesParser;
-use clap::{Arg, ArgAction, ValueHint};
 use clap_complete::Shell;
-use kube_canary::config::flags::{COMMON, Flag};
-use kube_canary::config::{ABOUT, COMMANDS, Manual, SHELLS};
+use kube_canary::config::{COMMANDS, program};
 
 use crate::fleet::Run;
 use crate::golden;
 
 const NAME: &str = "kube-canary";
-
-/// Describes a flag to the generators.
-fn flag(it: &Flag) -> Arg {
-    let arg = Arg::new(it.name).long(it.name).short(it.short).help(it.help);
-    let Some(placeholder) = it.value else { return arg.action(ArgAction::SetTrue) };
-    let mut notes = Vec::new();
-    if !it.default.is_empty() {
-        notes.push(format!("default: {}", it.default));
-    }
-    notes.extend(it.env.map(|variable| format!("environment variable: {variable}")));
-    let arg = arg.value_name(placeholder).action(ArgAction::Set);
-    // Only the man pages show the long help.
-    let arg = if notes.is_empty() { arg } else { arg.long_help(format!("{}. [{}]", it.help, notes.join("; "))) };
-    match (it.choices, placeholder) {
-        ([], "FILE") => arg.value_hint(ValueHint::FilePath),
-        ([], _) => arg.value_hint(ValueHint::Other),
-        // The help text names them as well.
-        (choices, _) => arg.value_parser(PossibleValuesParser::new(choices)).hide_possible_values(true),
-    }
-}
-
-/// Describes a command to the generators.
-fn command(it: &Manual) -> clap::Command {
-    let command = plain(it.name).about(it.about).args(it.flags.iter().chain(COMMON).map(flag));
-    let command = if it.after.is_empty() { command } else { command.after_long_help(it.after.trim()) };
-    if it.arguments.is_empty() {
-        return command;
-    }
-    let name = it.arguments.trim_matches(|c: char| !c.is_alphabetic());
-    let argument = Arg::new(name).required(!it.arguments.starts_with('[')).value_hint(ValueHint::Other);
-    command.arg(
-        match it.name {
-            "ping" => argument.num_args(1..).value_hint(ValueHint::Hostname).help("Address or name of a host"),
-            _ => argument.value_parser(PossibleValuesParser::new(words(it))).help(words(it).join(", ")),
-        }
-        .hide_possible_values(true),
-    )
-}
-
-/// The words that a command accepts beside its flags, if there are few.
-fn words(it: &Manual) -> Vec<&'static str> {
-    match it.name {
-        "completion" => SHELLS.to_vec(),
-        "help" => COMMANDS.iter().map(|it| it.name).collect(),
-        _ => Vec::new(),
-    }
-}
-
-fn plain(name: &'static str) -> clap::Command {
-    // The table has the flags and the command that clap would add.
-    clap::Command::new(name).disable_help_flag(true).disable_version_flag(true).disable_help_subcommand(true)
-}
-
-fn program() -> clap::Command {
-    let program = plain(NAME).about(ABOUT).args(COMMON.iter().map(flag));
-    program
-        .subcommands(COMMANDS.iter().map(command))
-        .subcommand_value_name("COMMAND")
-        .subcommand_help_heading("COMMANDS")
-}
 
 #[test]
 fn the_completions_are_those_of_the_table_of_flags() {
@@ -84,9 +21,11 @@ fn the_completions_are_those_of_the_table_of_flags() {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut program(), NAME, &mut script);
         // The generator for fish leaves out arguments that are no flags.
-        for it in COMMANDS.iter().filter(|it| shell == Shell::Fish && !words(it).is_empty()) {
-            let condition = format!("__fish_kube_canary_using_subcommand {}", it.name);
-            let words = words(it).join(" ");
+        for (command, words) in [("completion", "bash zsh fish"), ("help", &COMMANDS.join(" "))]
+            .into_iter()
+            .filter(|_| shell == Shell::Fish)
+        {
+            let condition = format!("__fish_kube_canary_using_subcommand {command}");
             writeln!(script, "complete -c {NAME} -n \"{condition}\" -f -a \"{words}\"").expect("memory takes it");
         }
         // The generator for bash (clap_complete 4.6.11) writes the dash of our name in two ways.
@@ -97,7 +36,7 @@ fn the_completions_are_those_of_the_table_of_flags() {
 
 #[test]
 fn the_man_pages_are_those_of_the_table_of_flags() {
-    let mut program = program();
+    let mut program = program().subcommand_value_name("COMMAND").subcommand_help_heading("COMMANDS");
     program.build();
     let pages = std::iter::once((NAME.to_owned(), program.clone()))
         .chain(program.get_subcommands().map(|it| (format!("{NAME}-{}", it.get_name()), it.clone())));

@@ -81,7 +81,7 @@ fn help_and_version_are_0_and_on_standard_output() {
     }
     assert_eq!(printed(&["help"]), printed(&["--help"]));
     assert_eq!(printed(&["help", "ping"]), printed(&["ping", "-h"]));
-    assert!(printed(&["help", "ping"]).contains("  -c, --count N\n"));
+    assert!(printed(&["help", "ping"]).contains("  -c, --count <N>\n"));
 }
 
 #[test]
