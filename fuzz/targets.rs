@@ -15,7 +15,7 @@ use kube_canary::mesh::matrix::Matrix;
 use kube_canary::mesh::split::{ReportObject, Splitter};
 use kube_canary::mesh::verdicts;
 use kube_canary::prober::icmp::{Decoded, EchoFormat};
-use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, Reply};
+use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reflection, Reflector, StampReply};
 use kube_canary::prober::{ProbeKey, SocketKind};
 use kube_canary::report::compact::CompactReader;
 use kube_canary::report::{
@@ -79,7 +79,7 @@ pub fn icmp(data: &[u8]) {
 
 /// Parses any bytes as a reflector's answer.
 pub fn stamp_reply(data: &[u8]) {
-    let reply = Reply::read(data);
+    let reply = StampReply::read(data);
     assert_eq!(reply.is_some(), data.len() >= 44);
     let Some(reply) = reply else { return };
     assert!(reply.dwell().is_none_or(|dwell| dwell <= Nanos::from_millis(3_600_000)));
@@ -101,7 +101,7 @@ pub fn stamp_request(data: &[u8]) {
         assert_eq!(result.is_ok(), data.len() >= 44);
         let Ok(length) = result else { return };
         assert!((44..=data.len()).contains(&length), "{length} for {}", data.len());
-        let reply = Reply::read(&out[..length]).expect("an answer");
+        let reply = StampReply::read(&out[..length]).expect("an answer");
         assert_eq!(u64::from(reply.count), count);
         assert_eq!((reply.sender_sequence.to_be_bytes(), reply.sender_ttl), ([data[0], data[1], data[2], data[3]], 64));
         assert_eq!(out[24..38], data[..14]);

@@ -64,9 +64,9 @@ impl Agents {
         for (flag, text) in typed.texts("url") {
             // A variable may contain several URLs, separated by commas. Our URLs contain no comma.
             for text in text.split(',').map(str::trim) {
-                let url = AgentUrl::parse(text).map_err(|accepted| UsageError::of(flag, text, &accepted))?;
+                let url = AgentUrl::parse(text).map_err(|accepted| UsageError::expected(flag, text, &accepted))?;
                 if urls.contains(&url) {
-                    return Err(UsageError::of(flag, text, "each URL once"));
+                    return Err(UsageError::expected(flag, text, "each URL once"));
                 }
                 urls.push(url);
             }

@@ -61,7 +61,8 @@ impl DemoSettings {
         let mut faults = Vec::new();
         for (flag, text) in typed.texts("fault") {
             for text in text.split(',').map(str::trim) {
-                faults.extend(Fault::parse(text, nodes).map_err(|accepted| UsageError::of(flag, text, &accepted))?);
+                faults
+                    .extend(Fault::parse(text, nodes).map_err(|accepted| UsageError::expected(flag, text, &accepted))?);
             }
         }
         let interval = typed.value("interval", duration_between(INTERVAL_MIN, INTERVAL_MAX))?;

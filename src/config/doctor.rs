@@ -122,10 +122,10 @@ impl RowsFile {
     fn resolve(typed: &Typed) -> Result<Option<Self>, UsageError> {
         let Some(text) = typed.text("rows") else { return Ok(None) };
         if typed.texts("rows").count() > 1 {
-            return Err(UsageError::of("--rows", text, "one file"));
+            return Err(UsageError::expected("--rows", text, "one file"));
         }
         if text.is_empty() {
-            return Err(UsageError::of("--rows", text, "a file, or - for standard input"));
+            return Err(UsageError::expected("--rows", text, "a file, or - for standard input"));
         }
         if typed.switch("collect") {
             return Err(UsageError("--rows asks no agent, and --collect is given".into()));

@@ -46,7 +46,7 @@ impl FootprintSettings {
             (None, None) => FootprintSubject::Agents,
             (Some(id), None) => FootprintSubject::Process(id),
             (None, Some(name)) => FootprintSubject::Programs(name.to_owned()),
-            (Some(_), Some(name)) => return Err(UsageError::of("--filter", name, "either this or --pid")),
+            (Some(_), Some(name)) => return Err(UsageError::expected("--filter", name, "either this or --pid")),
         };
         Ok(Self { subject, json: typed.switch("json") })
     }

@@ -40,7 +40,7 @@ pub struct UsageError(pub String);
 
 impl UsageError {
     /// Makes the error "`name` `value`: expected …".
-    fn of(name: &str, value: &str, accepted: &str) -> Self {
+    fn expected(name: &str, value: &str, accepted: &str) -> Self {
         Self(format!("{name} {value:?}: expected {accepted}"))
     }
 }
@@ -162,7 +162,7 @@ fn help(topics: &[String]) -> Result<Command, UsageError> {
 #[inline(never)]
 pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
     let with_hint = |see: &str, error: UsageError| UsageError(format!("{error} (see kube-canary {see}--help)"));
-    let not_text = |raw: OsString| with_hint("", UsageError::of("argument", &raw.to_string_lossy(), "UTF-8"));
+    let not_text = |raw: OsString| with_hint("", UsageError::expected("argument", &raw.to_string_lossy(), "UTF-8"));
     let arguments: Vec<String> =
         arguments.into_iter().map(|argument| argument.into_string().map_err(not_text)).collect::<Result<_, _>>()?;
     let (name, rest) = match arguments.split_first() {

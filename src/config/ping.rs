@@ -100,13 +100,15 @@ impl PingSettings {
         }
         let mut targets = Vec::with_capacity(given.len());
         for text in given {
-            targets
-                .push((text.clone(), target(text, family).map_err(|reason| UsageError::of("TARGET", text, &reason))?));
+            targets.push((
+                text.clone(),
+                target(text, family).map_err(|reason| UsageError::expected("TARGET", text, &reason))?,
+            ));
         }
         let mut sorted: Vec<&String> = given.iter().collect();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(UsageError::of("TARGET", twice[0], "each target once"));
+            return Err(UsageError::expected("TARGET", twice[0], "each target once"));
         }
         Ok(Self {
             targets,

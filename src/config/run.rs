@@ -225,7 +225,7 @@ fn allow_hosts(typed: &Typed) -> Result<Vec<String>, UsageError> {
     let mut names = Vec::new();
     for (flag, value) in typed.texts("allow-host") {
         for name in value.split(',').map(str::trim) {
-            dns::check_name(name).map_err(|_| UsageError::of(flag, value, "DNS names without a port"))?;
+            dns::check_name(name).map_err(|_| UsageError::expected(flag, value, "DNS names without a port"))?;
             names.push(name.to_owned());
         }
     }

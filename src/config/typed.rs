@@ -67,7 +67,7 @@ impl Typed {
             let choices = command.get_arguments().find(|flag| *flag.get_id() == id).map(Arg::get_possible_values);
             let choices: Vec<String> = choices.iter().flatten().map(|choice| choice.get_name().to_owned()).collect();
             if !choices.is_empty() && !choices.contains(&value) {
-                return Err(UsageError::of(&name, &value, &alternatives(&choices)));
+                return Err(UsageError::expected(&name, &value, &alternatives(&choices)));
             }
             typed.given.push(Given { flag: id.to_string(), name, value });
         }
@@ -105,8 +105,9 @@ impl Typed {
     /// Returns the last text given for a flag, parsed by `read`. The error of `read`
     /// states what it expects.
     pub fn value<T>(&self, flag: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
-        let read =
-            |given: &Given| read(&given.value).map_err(|accepted| UsageError::of(&given.name, &given.value, &accepted));
+        let read = |given: &Given| {
+            read(&given.value).map_err(|accepted| UsageError::expected(&given.name, &given.value, &accepted))
+        };
         self.last(flag).map(read).transpose()
     }
 
@@ -159,12 +160,12 @@ fn refusal(error: &clap::Error, command: &clap::Command) -> UsageError {
             let accepted = if is_flag { alternatives(all) } else { format!("one of {}", all.join(", ")) };
             let meant = meant(ContextKind::SuggestedValue).map(|meant| format!("; {meant}"));
             let accepted = accepted + &meant.unwrap_or_default();
-            return UsageError::of(name.trim_matches(['[', ']', '<', '>', '.']), &value, &accepted);
+            return UsageError::expected(name.trim_matches(['[', ']', '<', '>', '.']), &value, &accepted);
         }
         (ErrorKind::InvalidValue, _) => {
             format!("{name}: expected a value, {}", placeholder.trim_start_matches('<').trim_end_matches('>'))
         }
-        (ErrorKind::TooManyValues, _) => return UsageError::of(name, &value, "no value"),
+        (ErrorKind::TooManyValues, _) => return UsageError::expected(name, &value, "no value"),
         (ErrorKind::UnknownArgument, _) if !name.starts_with('-') => {
             format!("unexpected argument {argument:?}: expected flags")
         }

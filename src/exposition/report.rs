@@ -304,7 +304,7 @@ mod tests {
     use super::*;
     use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX, STRANGERS_MAX};
     use crate::prober::SendError;
-    use crate::prober::udp::trace::{Finding, HOPS_MAX};
+    use crate::prober::udp::trace::{HOPS_MAX, TraceFinding};
     use crate::report::{Session, Stranger};
     use crate::statistics::SendLag;
 
@@ -395,7 +395,7 @@ mod tests {
         let peer = longest_peer();
         let plain = "n".repeat(NAME_BYTES_MAX);
         let address = IpAddr::V6(Ipv6Addr::from([0xfffe; 8]));
-        let by = Finding::LosesBehind { hop: address, next: Some(address) };
+        let by = TraceFinding::LosesBehind { hop: address, next: Some(address) };
         let traced = Peer {
             node: Cow::Borrowed(&plain),
             zone: Cow::Borrowed(&plain),

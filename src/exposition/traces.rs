@@ -46,20 +46,20 @@ impl PeerTraces {
 mod tests {
     use super::*;
     use crate::prober::Unreachable;
-    use crate::prober::udp::trace::Finding;
+    use crate::prober::udp::trace::TraceFinding;
 
     #[test]
     fn what_an_agent_says_of_any_trace_is_accepted_by_the_readers_of_its_report() {
         let mapped = IpAddr::from([0_u16, 0, 0, 0, 0, 0xffff, 0xcbff, 0xffff]);
         let addresses = [IpAddr::from([203, 255, 255, 255]), IpAddr::from([0xfffe_u16; 8]), mapped];
-        let mut all = vec![Finding::Complete];
+        let mut all = vec![TraceFinding::Complete];
         for hop in addresses {
             let (some, none) = (Some(hop), None);
-            all.extend([some, none].map(|last| Finding::SilentBehind { last }));
-            all.extend([some, none].map(|last| Finding::DiesAfter { last }));
-            all.extend([some, none].map(|next| Finding::LosesBehind { hop, next }));
+            all.extend([some, none].map(|last| TraceFinding::SilentBehind { last }));
+            all.extend([some, none].map(|last| TraceFinding::DiesAfter { last }));
+            all.extend([some, none].map(|next| TraceFinding::LosesBehind { hop, next }));
             let reasons = [Unreachable::Network, Unreachable::Host, Unreachable::Port, Unreachable::Prohibited];
-            all.extend(reasons.map(|reason| Finding::RefusedBy { hop, reason }));
+            all.extend(reasons.map(|reason| TraceFinding::RefusedBy { hop, reason }));
         }
         for finding in all {
             let says = Cow::Owned(finding.to_string());

@@ -7,8 +7,8 @@ use kube_canary_kernel::batch::BATCH;
 
 use super::flights::Tag;
 use super::probe_key::{Label, ProbeKey};
-use super::probing::{Common, Peer, Prober, Protocol};
-use super::reading::Reading;
+use super::probing::{Common, Prober, Protocol, SlotHolder};
+use super::reading::ReplyReading;
 use super::wire::NOWHERE;
 use super::{Clock, Datagram, Delivery, Engine, Event, Flow, Observation, Outgoing, SendError, Wire};
 use crate::peers::{Change, Compaction, SlotId};
@@ -41,7 +41,7 @@ impl Guest for () {
 
 /// A request that waits for its batch to be sent.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct ProbeRequest {
     /// Identity of the probe.
     pub label: Label,
     /// Sequence number, of which the label has the low 16 bits.
@@ -68,7 +68,7 @@ pub trait Exchange<W> {
         0
     }
     /// Called after a change of the list, with the holder of its slot before and now.
-    fn changed(&mut self, _change: Change, _before: Peer, _now: Peer) {}
+    fn changed(&mut self, _change: Change, _before: SlotHolder, _now: SlotHolder) {}
     /// Called when no further probes are sent.
     fn finish(&mut self) {}
 
@@ -94,9 +94,9 @@ pub trait Exchange<W> {
         to: SocketAddr,
         probe: (SlotId, Flow, bool),
         now: Nanos,
-    ) -> Result<Request, SendError>;
+    ) -> Result<ProbeRequest, SendError>;
     /// Writes a request that leaves at this real time. `out` has the bytes of the request.
-    fn write(&self, key: &ProbeKey, request: &Request, at: Nanos, out: &mut [u8]);
+    fn write(&self, key: &ProbeKey, request: &ProbeRequest, at: Nanos, out: &mut [u8]);
     /// Called for a probe that was recorded, and could not be sent.
     fn not_sent(&mut self, _engine: &mut Engine, _label: Label) {}
     /// Called before datagrams are read.
@@ -126,13 +126,13 @@ pub struct Datagrams<W, E> {
     pub(super) wire: W,
     pub(super) exchange: E,
     key: ProbeKey,
-    requests: Vec<Request>,
+    requests: Vec<ProbeRequest>,
     messages: Box<[u8]>,
     /// Bytes of the longest message.
     message_bytes: usize,
     /// Whether the kernel reports departures.
     departures: bool,
-    pub(super) reading: Reading,
+    pub(super) reading: ReplyReading,
 }
 
 impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
@@ -146,7 +146,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
             messages: vec![0; message_bytes * BATCH].into_boxed_slice(),
             message_bytes,
             departures: false,
-            reading: Reading::new(replies_wait),
+            reading: ReplyReading::new(replies_wait),
         }
     }
 
@@ -337,7 +337,7 @@ impl<W: Wire, E: Exchange<W>> Protocol for Datagrams<W, E> {
         self.exchange.resident_bytes()
     }
 
-    fn changed(&mut self, change: Change, before: Peer, now: Peer) {
+    fn changed(&mut self, change: Change, before: SlotHolder, now: SlotHolder) {
         self.exchange.changed(change, before, now);
     }
 

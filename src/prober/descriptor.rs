@@ -8,14 +8,14 @@ use tokio::io::unix::AsyncFd;
 
 #[derive(Debug)]
 enum Descriptor {
-    Watched(AsyncFd<OwnedFd>),
+    WatchedDescriptor(AsyncFd<OwnedFd>),
     Unwatched(OwnedFd),
 }
 
 /// A descriptor that tokio watches or not. If it is watched, each event wakes the thread, even if
 /// no task waits for it.
 #[derive(Debug)]
-pub struct Watched {
+pub struct WatchedDescriptor {
     /// Always present, except during a change.
     fd: Option<Descriptor>,
     /// Its name in the log.
@@ -24,13 +24,13 @@ pub struct Watched {
     logged: bool,
 }
 
-impl Watched {
+impl WatchedDescriptor {
     /// Makes tokio watch `fd`. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// The error of `epoll_ctl`.
     pub fn new(fd: OwnedFd, name: &'static str) -> io::Result<Self> {
-        Ok(Self { fd: Some(Descriptor::Watched(watch(fd)?)), name, logged: false })
+        Ok(Self { fd: Some(Descriptor::WatchedDescriptor(watch(fd)?)), name, logged: false })
     }
 
     /// Takes `fd` without making tokio watch it.
@@ -43,7 +43,7 @@ impl Watched {
     #[expect(clippy::expect_used, reason = "there before and after every call")]
     pub fn get(&self) -> &OwnedFd {
         match self.fd.as_ref().expect("present") {
-            Descriptor::Watched(fd) => fd.get_ref(),
+            Descriptor::WatchedDescriptor(fd) => fd.get_ref(),
             Descriptor::Unwatched(fd) => fd,
         }
     }
@@ -51,9 +51,9 @@ impl Watched {
     /// Makes tokio watch the descriptor, or not.
     pub fn watch(&mut self, watched: bool) {
         self.fd = match self.fd.take() {
-            Some(Descriptor::Watched(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
+            Some(Descriptor::WatchedDescriptor(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
             Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(watch) {
-                Ok(watched) => Descriptor::Watched(watched),
+                Ok(watched) => Descriptor::WatchedDescriptor(watched),
                 Err(error) => {
                     if !std::mem::replace(&mut self.logged, true) {
                         log::warn!("cannot wait for {}, so it is only read when probes are sent: {error}", self.name);
@@ -70,7 +70,7 @@ impl Watched {
         match &self.fd {
             // Readiness is edge-triggered, and the caller reads until nothing is left, so it
             // can be cleared here.
-            Some(Descriptor::Watched(fd)) => match fd.readable().await {
+            Some(Descriptor::WatchedDescriptor(fd)) => match fd.readable().await {
                 Ok(mut guard) => guard.clear_ready(),
                 Err(error) => {
                     log::error!("cannot wait for {}: {error}", self.name);
@@ -82,7 +82,7 @@ impl Watched {
     }
 }
 
-impl AsFd for Watched {
+impl AsFd for WatchedDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.get().as_fd()
     }

@@ -53,7 +53,7 @@ impl DoubtId {
 
 /// State of a doubt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum DoubtState {
     /// Losses are withheld until the doubt ends.
     Open,
     /// The question is answered, or cannot be, or the peer itself has answered. Losses count. After
@@ -69,7 +69,7 @@ pub struct Doubt {
     /// The slot of the peer.
     pub slot: SlotId,
     /// State of the doubt.
-    pub standing: Standing,
+    pub standing: DoubtState,
     /// The address that was asked about, for this slot or another one with that address.
     asked: Option<IpAddr>,
     /// Number of losses that are neither counted nor withdrawn.
@@ -151,7 +151,7 @@ impl Doubts {
     /// part of; `None` if the loss must be counted at once.
     pub fn withhold(&mut self, id: DoubtId, slot: SlotId, number: u64, now: Nanos) -> Option<DoubtId> {
         if let Some(doubt) = self.get(id) {
-            if doubt.standing != Standing::Open || doubt.withheld == WITHHELD_MAX {
+            if doubt.standing != DoubtState::Open || doubt.withheld == WITHHELD_MAX {
                 return None;
             }
             doubt.withheld += 1;
@@ -163,7 +163,7 @@ impl Doubts {
         if self.len >= places {
             return None;
         }
-        let (standing, probes) = (Standing::Open, (number, number));
+        let (standing, probes) = (DoubtState::Open, (number, number));
         let doubt = Doubt { slot, standing, asked: None, withheld: 1, since: now, probes };
         let (id, place) = (self.id(self.len), self.place(self.len));
         if place == self.ring.len() {
@@ -176,11 +176,11 @@ impl Doubts {
     }
 
     /// Ends an open doubt. Returns its previous state.
-    pub fn decide(&mut self, id: DoubtId, standing: Standing) -> Option<Doubt> {
+    pub fn decide(&mut self, id: DoubtId, standing: DoubtState) -> Option<Doubt> {
         let doubt = self.get(id)?;
         let before = *doubt;
         doubt.standing = standing;
-        if before.standing == Standing::Open {
+        if before.standing == DoubtState::Open {
             self.decided += usize::from(before.withheld);
         }
         Some(before)
@@ -198,10 +198,10 @@ impl Doubts {
 
     fn forget_at(&mut self, place: usize) {
         let doubt = &mut self.ring[place];
-        if doubt.standing != Standing::Open {
+        if doubt.standing != DoubtState::Open {
             self.decided -= usize::from(doubt.withheld);
         }
-        (doubt.standing, doubt.withheld) = (Standing::Withdrawn, 0);
+        (doubt.standing, doubt.withheld) = (DoubtState::Withdrawn, 0);
     }
 
     /// Gives every doubt the new number of its slot. Drops the doubt if the slot has none.
@@ -220,19 +220,19 @@ impl Doubts {
         if self.decided == 0 {
             return None;
         }
-        let is_decided = |doubt: &Doubt| doubt.withheld > 0 && doubt.standing != Standing::Open;
+        let is_decided = |doubt: &Doubt| doubt.withheld > 0 && doubt.standing != DoubtState::Open;
         let id = self.ids().zip(self.iter()).find(|(_, doubt)| is_decided(doubt))?.0;
         self.decided -= 1;
         let doubt = self.get(id)?;
         doubt.withheld -= 1;
-        Some((doubt.slot, doubt.standing != Standing::Withdrawn))
+        Some((doubt.slot, doubt.standing != DoubtState::Withdrawn))
     }
 
     /// Returns the oldest doubt if its time is over. If no question was asked and no destination
     /// refers to it, its time is over at once.
     pub fn over(&self, now: Nanos) -> Option<DoubtId> {
         let (id, doubt) = (self.ids().next()?, self.iter().next()?);
-        let unasked = doubt.asked.is_none() && doubt.standing != Standing::Open;
+        let unasked = doubt.asked.is_none() && doubt.standing != DoubtState::Open;
         (unasked || now.since(doubt.since) >= DOUBT_TIME.into()).then_some(id)
     }
 
@@ -263,7 +263,7 @@ impl Doubts {
                 return None;
             }
             self.passed_on += 1;
-            let Some(address) = address(doubt.slot).filter(|_| doubt.standing == Standing::Open) else { continue };
+            let Some(address) = address(doubt.slot).filter(|_| doubt.standing == DoubtState::Open) else { continue };
             let was_asked = self.iter().any(|other| other.asked == Some(address));
             self.ring[place].asked = Some(address);
             if !was_asked {

@@ -10,7 +10,7 @@ use super::icmp::IcmpSockets;
 use super::pacer::Readable as _;
 use super::timer::Timer;
 use super::udp::Explorer;
-use super::udp::route::Routes;
+use super::udp::route::KernelRoutes;
 use super::{Clock as _, Icmp, MonotonicClock, Observation, Prober, tcp, udp};
 use crate::peers::{Change, Compaction, Method};
 use crate::sys::lacks::Lack;
@@ -35,7 +35,7 @@ pub struct Probers {
     /// Traces and the search for the path MTU, by the sockets of the UDP prober.
     pub explorer: Option<Box<Explorer>>,
     /// Tells the MTU of routes. Without it, no path MTU is searched.
-    routes: Option<Routes>,
+    routes: Option<KernelRoutes>,
     /// When the explorer's last turn was.
     explored: Nanos,
     timer: Timer,
@@ -72,7 +72,8 @@ impl Probers {
     ) -> io::Result<Self> {
         // Without routes, no path MTU is searched.
         let searches_mtu = udp.as_ref().is_some_and(|udp| udp.wire_ref().abilities().allow_mtu_search());
-        let routes = searches_mtu.then(|| Routes::open().inspect_err(|error| Lack::Netlink.log(error)).ok()).flatten();
+        let routes =
+            searches_mtu.then(|| KernelRoutes::open().inspect_err(|error| Lack::Netlink.log(error)).ok()).flatten();
         Ok(Self { icmp, udp, tcp, explorer, routes, explored: Nanos(0), timer: Timer::new()? })
     }
 

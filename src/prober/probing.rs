@@ -88,14 +88,14 @@ impl<C: Clock> Common<C> {
         }
     }
 
-    fn peer(&self, slot: SlotId) -> Peer {
-        Peer { generation: self.engine.generation(slot), address: self.engine.address(slot) }
+    fn peer(&self, slot: SlotId) -> SlotHolder {
+        SlotHolder { generation: self.engine.generation(slot), address: self.engine.address(slot) }
     }
 }
 
 /// Says which peer holds a slot, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
+pub struct SlotHolder {
     /// Another one means that it moved, left, or began to terminate.
     pub generation: Option<Generation>,
     /// `None` while it is off the list.
@@ -116,7 +116,7 @@ pub trait Protocol {
         0
     }
     /// Called after a change of the list, with the holder of its slot before and now.
-    fn changed(&mut self, _change: Change, _before: Peer, _now: Peer) {}
+    fn changed(&mut self, _change: Change, _before: SlotHolder, _now: SlotHolder) {}
     /// Called before a slot leaves the schedule, if it is in it.
     fn pausing(&mut self, _slot: SlotId, _schedule: &Schedule) {}
     /// Called when no further probes are sent.

@@ -8,7 +8,7 @@ use crate::units::Nanos;
 
 /// State of the reading of replies.
 #[derive(Debug)]
-pub struct Reading {
+pub struct ReplyReading {
     /// Longest time that replies may wait.
     longest_wait: Nanos,
     /// Whether replies do not wake the thread.
@@ -19,7 +19,7 @@ pub struct Reading {
     due: Nanos,
 }
 
-impl Reading {
+impl ReplyReading {
     /// Makes the state before the first turn.
     pub const fn new(longest_wait: Nanos) -> Self {
         Self { longest_wait, waits: false, drained: true, due: Nanos(0) }
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn replies_wait_for_turns_that_are_close_and_for_no_others() {
-        let mut reading = Reading::new(Nanos(250));
+        let mut reading = ReplyReading::new(Nanos(250));
         for (gap, waits) in [(Some(250), true), (Some(251), false), (Some(100), true), (None, false)] {
             assert_eq!(reading.pace(gap.map(Nanos)), waits);
             reading.next_turn(Some(Nanos(1_000)));
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn packets_left_unread_do_not_wait_for_another_turn() {
-        let mut reading = Reading::new(Nanos(250));
+        let mut reading = ReplyReading::new(Nanos(250));
         reading.pace(Some(Nanos(250)));
         for (drained, next, due) in
             [(true, 1_000, 1_000), (false, 1_250, 1_000), (false, 1_500, 1_000), (true, 1_750, 1_750)]

@@ -33,30 +33,30 @@ const PEERS_PER_CELL: usize = 128;
 const NONE: u16 = u16::MAX;
 const _: () = assert!(PEER_SLOTS_MAX < NONE as usize && CELLS_MAX < NONE as u64);
 
-/// The peers of one cell, in reverse order of joining: a list linked by [`Place::next`].
+/// The peers of one cell, in reverse order of joining: a list linked by [`WheelPlace::next`].
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct WheelCell {
     first: u16,
     peers: u16,
 }
 
 /// The place of a slot: 4 bytes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct WheelPlace {
     cell: u16,
     next: u16,
 }
 
-const NOWHERE: Place = Place { cell: NONE, next: NONE };
+const NOWHERE: WheelPlace = WheelPlace { cell: NONE, next: NONE };
 
 /// The wheel of cells, and the place of every slot.
 #[derive(Debug)]
 pub struct Schedule {
     interval: Nanos,
-    cells: Box<[Cell]>,
+    cells: Box<[WheelCell]>,
     /// The order in which empty cells are filled.
     fill_order: Box<[u16]>,
-    places: List<Place>,
+    places: List<WheelPlace>,
     start: Nanos,
     /// Number of cells passed since `start`.
     passed: u64,
@@ -77,7 +77,7 @@ impl Schedule {
         let start = if node.is_empty() { now } else { interval_begin.plus(Nanos(hasher.finish() % interval.0.max(1))) };
         Self {
             interval,
-            cells: (0..cells).map(|_| Cell { first: NONE, peers: 0 }).collect(),
+            cells: (0..cells).map(|_| WheelCell { first: NONE, peers: 0 }).collect(),
             fill_order: fill_order(cells),
             places: List::new(PEER_SLOTS_MAX),
             start,
@@ -116,7 +116,7 @@ impl Schedule {
         let emptiest = used.iter().copied().min_by_key(|&cell| self.cells[usize::from(cell)].peers);
         let (Some(number), Ok(slot)) = (emptiest, u16::try_from(slot.0)) else { return };
         let cell = &mut self.cells[usize::from(number)];
-        *place = Place { cell: number, next: cell.first };
+        *place = WheelPlace { cell: number, next: cell.first };
         (cell.first, cell.peers) = (slot, cell.peers + 1);
     }
 

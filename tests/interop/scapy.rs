@@ -1,7 +1,7 @@
 //! Beside scapy's STAMP.
 
 use kube_canary::prober::udp::stamp::packet::{REQUEST_BYTES, write_request};
-use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
+use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, StampReply};
 use kube_canary::units::Nanos;
 
 use crate::{reflector, tools};
@@ -66,7 +66,7 @@ fn we_read_the_answers_that_scapy_writes() {
     let digits = answer.trim().as_bytes().chunks(2);
     let bytes: Vec<u8> =
         digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect();
-    let reply = Reply::read(&bytes).unwrap();
+    let reply = StampReply::read(&bytes).unwrap();
     assert_eq!((reply.count, reply.ssid, reply.sender_sequence, reply.sender_ttl), (41, 51_966, 4_000_000_000, 57));
     assert_eq!(reply.error, ErrorEstimate { synchronized: true, ptp: false, scale: 17, multiplier: 9 });
     assert_eq!(reply.padding, Some(&PADDING));

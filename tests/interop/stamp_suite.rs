@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use kube_canary::prober::udp::stamp::packet::{REQUEST_BYTES, write_request};
-use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
+use kube_canary::prober::udp::stamp::{ErrorEstimate, NtpTime, StampReply};
 use kube_canary::sys::clock;
 use kube_canary::units::Nanos;
 use serde_json::Value;
@@ -111,7 +111,7 @@ fn as_a_reflector_it_answers_our_requests_and_we_read_its_answers() {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).unwrap();
         assert_eq!(length, REQUEST_BYTES);
-        let reply = Reply::read(&bytes[..length]).unwrap();
+        let reply = StampReply::read(&bytes[..length]).unwrap();
         assert_eq!((reply.count, reply.ssid, reply.sender_sequence), (sequence, 4_711, sequence));
         assert_eq!((reply.padding, reply.sender_ttl), (Some(&padding), 64));
         assert_eq!(bytes[44], 0, "it has understood the padding");

@@ -193,7 +193,7 @@ fn send_batch<P: Packet>(fd: BorrowedFd<'_>, packets: &[P]) -> io::Result<usize>
     let rooms = names.iter_mut().zip(&mut parts).zip(&mut controls);
     for ((packet, header), ((name, part), control)) in packets.iter().zip(&mut headers).zip(rooms) {
         *part = IoSlice::new(packet.bytes());
-        (*name, header.name_bytes) = Name::of(packet.to());
+        (*name, header.name_bytes) = Name::from_address(packet.to());
         (header.name, header.part, header.parts) = (Some(name), Some(part), 1);
         header.control_bytes = packet.control(control).min(size_of::<P::Control>());
         header.control = (header.control_bytes > 0).then_some(control);

@@ -23,7 +23,7 @@ impl Name {
     pub(crate) const V6_BYTES: u32 = 28;
 
     /// Returns the name of an address, and its length.
-    pub(crate) fn of(address: SocketAddr) -> (Self, u32) {
+    pub(crate) fn from_address(address: SocketAddr) -> (Self, u32) {
         let port = address.port().to_be();
         match address {
             SocketAddr::V4(v4) => (Self { family: V4, port, v4: v4.ip().octets(), ..Self::default() }, Self::V4_BYTES),

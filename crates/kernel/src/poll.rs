@@ -14,7 +14,7 @@ impl Polled {
     pub const NONE: Self = Self(libc::pollfd { fd: -1, events: 0, revents: 0 });
 
     /// Returns a descriptor to poll until it is readable or writable.
-    pub fn of(fd: &impl AsRawFd) -> Self {
+    pub fn watching(fd: &impl AsRawFd) -> Self {
         Self(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 })
     }
 

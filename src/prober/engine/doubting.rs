@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::super::doubts::{Doubt, Standing};
+use super::super::doubts::{Doubt, DoubtState};
 use super::{DoubtId, Engine, Event, Events, Flight, SlotId, State};
 use crate::units::Nanos;
 
@@ -51,7 +51,7 @@ impl Engine {
 
     /// Notes that the question could not be passed on: what was withheld is lost.
     pub fn unanswerable(&mut self, id: DoubtId) {
-        self.decide(id, Standing::Settled);
+        self.decide(id, DoubtState::Settled);
     }
 
     /// Notes the answer to the question about this address: the list is as right as can be known
@@ -60,9 +60,9 @@ impl Engine {
         for id in self.doubts.ids() {
             let Some(doubt) = self.doubts.get(id) else { continue };
             // The answer is to an earlier question if this doubt was not asked about.
-            let open = doubt.standing == Standing::Open && doubt.is_asked();
+            let open = doubt.standing == DoubtState::Open && doubt.is_asked();
             if open && self.destinations.get(doubt.slot.index()).is_some_and(|peer| peer.address() == Some(address)) {
-                self.decide(id, Standing::Settled);
+                self.decide(id, DoubtState::Settled);
             }
         }
     }
@@ -70,11 +70,11 @@ impl Engine {
     /// Withdraws the losses in doubt of a peer that has changed: they do not count. If the doubt
     /// was decided before and only waits to be reported, nothing changes.
     pub(super) fn withdraw(&mut self, id: DoubtId) {
-        if self.doubts.get(id).is_some_and(|doubt| doubt.standing != Standing::Open && doubt.withheld > 0) {
+        if self.doubts.get(id).is_some_and(|doubt| doubt.standing != DoubtState::Open && doubt.withheld > 0) {
             return;
         }
-        let Some(doubt) = self.decide(id, Standing::Withdrawn) else { return };
-        if doubt.standing == Standing::Open {
+        let Some(doubt) = self.decide(id, DoubtState::Withdrawn) else { return };
+        if doubt.standing == DoubtState::Open {
             // `sent` has counted them; the next probes take their places.
             let peer = &mut self.destinations[doubt.slot.index()];
             peer.withdraw_sent(doubt.withheld.into());
@@ -86,15 +86,15 @@ impl Engine {
         let peer = &mut self.destinations[slot.index()];
         let id = peer.doubt;
         peer.replace();
-        self.decide(id, Standing::Withdrawn);
+        self.decide(id, DoubtState::Withdrawn);
         self.doubts.forget(slot);
     }
 
     /// Decides a doubt. Returns its previous state.
-    fn decide(&mut self, id: DoubtId, standing: Standing) -> Option<Doubt> {
+    fn decide(&mut self, id: DoubtId, standing: DoubtState) -> Option<Doubt> {
         let before = self.doubts.decide(id, standing)?;
-        if before.standing == Standing::Open {
-            let state = if standing == Standing::Withdrawn { State::GivenUp } else { State::Lost };
+        if before.standing == DoubtState::Open {
+            let state = if standing == DoubtState::Withdrawn { State::GivenUp } else { State::Lost };
             self.flights.settle(before.slot, before.probes, state);
         }
         Some(before)
@@ -104,7 +104,9 @@ impl Engine {
     pub(super) fn late(&mut self, id: DoubtId, number: u64) -> Events {
         let late = Some(Event::Late);
         match self.doubts.get(id) {
-            Some(doubt) if doubt.standing == Standing::Open && (doubt.probes.0..=doubt.probes.1).contains(&number) => {
+            Some(doubt)
+                if doubt.standing == DoubtState::Open && (doubt.probes.0..=doubt.probes.1).contains(&number) =>
+            {
                 let withheld = doubt.withheld > 0;
                 doubt.withheld -= u8::from(withheld);
                 if withheld { [Some(Event::Lost), late] } else { [late, None] }
@@ -126,7 +128,7 @@ impl Engine {
         if !doubt.is_asked() {
             peer.doubt = DoubtId::NONE;
         }
-        self.decide(id, Standing::Settled);
+        self.decide(id, DoubtState::Settled);
     }
 
     /// Returns the next withheld loss that is decided, or whose time is over, at `now`.
@@ -137,9 +139,9 @@ impl Engine {
             }
             let id = self.doubts.over(now)?;
             let doubt = *self.doubts.get(id)?;
-            if doubt.standing == Standing::Open {
+            if doubt.standing == DoubtState::Open {
                 // No answer has arrived.
-                self.decide(id, Standing::Settled);
+                self.decide(id, DoubtState::Settled);
                 continue;
             }
             if let Some(peer) = self.destinations.get_mut(doubt.slot.index()).filter(|peer| peer.doubt == id) {

@@ -6,9 +6,9 @@ use crate::prober::Clock;
 use crate::prober::clock::RealTime;
 
 /// Both clocks stand still, so a timestamp has one meaning.
-struct Standing;
+struct DoubtState;
 
-impl Clock for Standing {
+impl Clock for DoubtState {
     fn now(&self) -> Nanos {
         Nanos(0)
     }
@@ -237,7 +237,7 @@ fn growing_the_table_keeps_probes_in_flight() {
 #[test]
 fn a_probe_is_as_late_as_the_kernel_sent_it() {
     let mut e = engine();
-    let real_time = RealTime::new(&Standing);
+    let real_time = RealTime::new(&DoubtState);
     let label = send(&mut e, 0);
     e.departed(label, real_time.moment(Some(at(400)), at(600)));
     assert_eq!(e.expire(at(1_100)), None, "it left 400 ms after it was booked");
@@ -249,7 +249,7 @@ fn a_probe_is_as_late_as_the_kernel_sent_it() {
 #[test]
 fn a_departure_before_its_recording_is_ignored() {
     let mut e = engine();
-    let real_time = RealTime::new(&Standing);
+    let real_time = RealTime::new(&DoubtState);
     let label = send(&mut e, 100);
     e.departed(label, real_time.moment(Some(at(50)), at(110)));
     let reply = e.reply(label, PEER, real_time.moment(Some(at(103)), at(110)));

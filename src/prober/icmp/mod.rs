@@ -8,7 +8,7 @@ pub use sockets::{IcmpSocketError, IcmpSockets};
 
 use std::net::SocketAddr;
 
-use super::datagrams::{Datagrams, Exchange, Request};
+use super::datagrams::{Datagrams, Exchange, ProbeRequest};
 use super::probe_key::ProbeKey;
 use super::probing::{Common, Prober, Settings};
 use super::{Clock, Datagram, Engine, Event, Flow, Observation, SendError, Wire};
@@ -67,12 +67,12 @@ impl<W: EchoWire> Exchange<W> for Echo {
         to: SocketAddr,
         (slot, flow, _): (SlotId, Flow, bool),
         now: Nanos,
-    ) -> Result<Request, SendError> {
+    ) -> Result<ProbeRequest, SendError> {
         let label = engine.begin(slot, now)?;
-        Ok(Request { label, sequence: label.sequence.into(), flow, to, bytes: self.format.message_bytes() })
+        Ok(ProbeRequest { label, sequence: label.sequence.into(), flow, to, bytes: self.format.message_bytes() })
     }
 
-    fn write(&self, key: &ProbeKey, request: &Request, _: Nanos, out: &mut [u8]) {
+    fn write(&self, key: &ProbeKey, request: &ProbeRequest, _: Nanos, out: &mut [u8]) {
         let kind = self.kinds[usize::from(request.to.is_ipv6())];
         self.format.encode(key, request.label, request.to.ip(), kind, out);
     }

@@ -87,7 +87,7 @@ impl EchoFormat {
 
     /// Decodes what has arrived from `source` at a socket of this kind.
     pub fn decode(&self, key: &ProbeKey, source: IpAddr, bytes: &[u8], kind: SocketKind) -> Decoded {
-        let Some(Echo { identifier, sequence, message }) = echo_reply(source, bytes, kind) else {
+        let Some(EchoReply { identifier, sequence, message }) = echo_reply(source, bytes, kind) else {
             return Decoded::NotAReply;
         };
         // The kernel gives a ping socket only packets with its identifier. A raw socket receives
@@ -107,13 +107,13 @@ impl EchoFormat {
     }
 }
 
-struct Echo<'a> {
+struct EchoReply<'a> {
     identifier: PingIdentifier,
     sequence: u16,
     message: &'a [u8],
 }
 
-fn echo_reply(source: IpAddr, bytes: &[u8], kind: SocketKind) -> Option<Echo<'_>> {
+fn echo_reply(source: IpAddr, bytes: &[u8], kind: SocketKind) -> Option<EchoReply<'_>> {
     let (is_reply, identifier, sequence, message) = match source {
         IpAddr::V4(from) => {
             let socket = if kind == SocketKind::Raw { socket2::Type::RAW } else { socket2::Type::DGRAM };
@@ -127,7 +127,7 @@ fn echo_reply(source: IpAddr, bytes: &[u8], kind: SocketKind) -> Option<Echo<'_>
             (read.get_icmpv6_type() == Icmpv6Types::EchoReply, read.get_identifier(), read.get_sequence(), bytes)
         }
     };
-    (is_reply && message.len() >= ECHO_HEADER_BYTES).then_some(Echo {
+    (is_reply && message.len() >= ECHO_HEADER_BYTES).then_some(EchoReply {
         identifier,
         sequence: sequence.into_u16(),
         message,

@@ -13,7 +13,7 @@ use super::{EchoWire, SocketKind};
 use crate::limits::PAYLOAD_BYTES_MIN;
 use crate::peers::Family;
 use crate::prober::clock::RealTime;
-use crate::prober::descriptor::Watched;
+use crate::prober::descriptor::WatchedDescriptor;
 use crate::prober::pacer::Readable;
 use crate::prober::timer::StepAlarm;
 use crate::prober::wire::datagram;
@@ -56,7 +56,7 @@ pub enum IcmpSocketError {
 
 #[derive(Debug)]
 struct Socket {
-    fd: Watched,
+    fd: WatchedDescriptor,
     family: Family,
     kind: SocketKind,
     /// Whether a packet was sent: before that, nothing needs to be read.
@@ -168,7 +168,7 @@ impl Socket {
         options::enable_timestamps(&fd);
         options::check_batches(&fd);
         drop(opened);
-        let fd = Watched::new(fd, "an ICMP socket").map_err(setup("register for events"))?;
+        let fd = WatchedDescriptor::new(fd, "an ICMP socket").map_err(setup("register for events"))?;
         let family = match family {
             ICMP::V4 => Family::V4,
             ICMP::V6 => Family::V6,
@@ -317,7 +317,7 @@ mod tests {
         // This is not a socket, so every read of it fails.
         let fd = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         let mut socket = Socket {
-            fd: Watched::unwatched(fd, "a file"),
+            fd: WatchedDescriptor::unwatched(fd, "a file"),
             family: Family::V4,
             kind: SocketKind::Datagram,
             used: true,

@@ -101,7 +101,7 @@ impl Listener {
 
     /// Returns its descriptors, to be polled: that of members first.
     pub fn polled(&self) -> [Polled; 2] {
-        [Polled::of(&self.members), self.strangers.as_ref().map_or(Polled::NONE, Polled::of)]
+        [Polled::watching(&self.members), self.strangers.as_ref().map_or(Polled::NONE, Polled::watching)]
     }
 
     /// Whether as many connections of members wait as may.

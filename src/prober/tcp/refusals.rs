@@ -12,13 +12,13 @@ use crate::peers::{Compaction, SlotId};
 
 /// The open refusals: a byte for each slot, on pages that are resident once a slot on them had one.
 #[derive(Debug)]
-pub struct Refusals {
+pub struct OpenRefusals {
     counts: Table<u8>,
     /// Number of refusals of all slots together.
     open: usize,
 }
 
-impl Refusals {
+impl OpenRefusals {
     /// Makes a table without refusals.
     pub fn new() -> Self {
         Self { counts: Table::new(PEER_SLOTS_MAX), open: 0 }

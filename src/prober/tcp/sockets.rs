@@ -108,7 +108,7 @@ impl TcpWire for TcpSockets {
             polled.copy_from_slice(&listener.polled());
         }
         for (polled, socket) in handshakes.iter_mut().zip(&self.handshakes[..self.end]) {
-            *polled = socket.as_ref().map_or(Polled::NONE, Polled::of);
+            *polled = socket.as_ref().map_or(Polled::NONE, Polled::watching);
         }
         match poll::poll(&mut polled[..LISTENERS + self.end]) {
             Ok(true) => {}

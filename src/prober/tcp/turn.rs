@@ -4,13 +4,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::connections::{Connection, Connections, Place};
-use super::refusals::Refusals;
+use super::refusals::OpenRefusals;
 use super::{Accepts, Begun, Handshake, KEPT_FOR, REPEATED_AFTER, TcpWire};
 use crate::limits::{
     TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL, TCP_STRANGERS_EVERY, TCP_STRANGERS_MAX,
 };
 use crate::peers::{Change, Compaction, SlotId};
-use crate::prober::probing::{Common, Peer, Protocol};
+use crate::prober::probing::{Common, Protocol, SlotHolder};
 use crate::prober::{Clock, Engine, Event, Moment, Observation, Prober, Schedule, SendError, Settings};
 use crate::units::Nanos;
 
@@ -51,7 +51,7 @@ pub struct Handshakes {
 pub struct Tcp<W> {
     wire: W,
     connections: Connections,
-    refusals: Refusals,
+    refusals: OpenRefusals,
     port: u16,
     timeout: Nanos,
     /// How long after the timeout a loss is decided.
@@ -86,7 +86,7 @@ impl<W: TcpWire> Tcp<W> {
         let protocol = Self {
             wire,
             connections: Connections::new(),
-            refusals: Refusals::new(),
+            refusals: OpenRefusals::new(),
             port: handshakes.port,
             timeout,
             unsent_wait,
@@ -130,7 +130,7 @@ impl<W: TcpWire> Protocol for Tcp<W> {
         self.retries.retain_mut(|(_, slot)| compaction.now(*slot).map(|now| *slot = now).is_some());
     }
 
-    fn changed(&mut self, change: Change, _: Peer, _: Peer) {
+    fn changed(&mut self, change: Change, _: SlotHolder, _: SlotHolder) {
         let Change::Join { slot } = change else { return };
         let Self { wire, connections, refusals, .. } = self;
         connections.remove_if(|place, connection| {

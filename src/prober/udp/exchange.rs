@@ -13,20 +13,20 @@ use kube_canary_kernel::region::List;
 
 use super::explorer::Explorer;
 use super::reflecting::Reflecting;
-use super::session::{self, Session};
-use super::ways::Directions;
+use super::session::{self, PeerSession};
+use super::ways::LossDirections;
 use super::wire::UdpWire;
 use crate::limits::{DWELL_MAX, FLOWS_MAX, PEER_SLOTS_MAX, SENDER_FILTER_RANGES_MAX};
 use crate::peers::{Change, Compaction, SlotId};
-use crate::prober::datagrams::{Datagrams, Exchange, Request};
+use crate::prober::datagrams::{Datagrams, Exchange, ProbeRequest};
 use crate::prober::engine::Sight;
 use crate::prober::filter;
 use crate::prober::flights::Tag;
-use crate::prober::probing::{Common, Peer};
+use crate::prober::probing::{Common, SlotHolder};
 use crate::prober::udp::stamp::packet::{
     ASKING_REQUEST_BYTES, EXTRA_REQUEST_BYTES, REQUEST_BYTES, write_question, write_request,
 };
-use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
+use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, StampReply};
 use crate::prober::{Clock, Datagram, Engine, Event, Events, Flow, Observation, Prober, SendError, Settings};
 use crate::prober::{Label, ProbeKey};
 use crate::units::Nanos;
@@ -43,7 +43,7 @@ pub type Udp<W> = Datagrams<W, StampExchange>;
 /// The exchange of requests and answers with the reflectors of all peers, and our own reflector.
 #[derive(Debug)]
 pub struct StampExchange {
-    sessions: List<Session>,
+    sessions: List<PeerSession>,
     reflecting: Reflecting,
     extras: Vec<(SlotId, Flow)>,
     /// Port of the reflectors.
@@ -88,14 +88,14 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
     const PROBES_NODES: bool = false;
 
     fn reserve(&mut self, slots: usize) {
-        self.sessions.resize(slots, Session::default());
+        self.sessions.resize(slots, PeerSession::default());
     }
 
     fn compact(&mut self, compaction: &Compaction, slots: usize) {
         for (from, to) in compaction.moves() {
             self.sessions.swap(from.index(), to.index());
         }
-        self.sessions.resize(slots, Session::default());
+        self.sessions.resize(slots, PeerSession::default());
         self.extras.clear();
     }
 
@@ -103,11 +103,11 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
         self.sessions.resident_bytes()
     }
 
-    fn changed(&mut self, change: Change, before: Peer, now: Peer) {
+    fn changed(&mut self, change: Change, before: SlotHolder, now: SlotHolder) {
         let (Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot }) = change else { return };
         let Some(session) = self.sessions.get_mut(slot.index()) else { return };
         if let Change::Join { .. } = change {
-            *session = Session::default();
+            *session = PeerSession::default();
         } else if now.address != before.address {
             session.moved();
         } else if now != before {
@@ -140,7 +140,7 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
         to: SocketAddr,
         (slot, flow, extra): (SlotId, Flow, bool),
         now: Nanos,
-    ) -> Result<Request, SendError> {
+    ) -> Result<ProbeRequest, SendError> {
         let session = self.sessions.get_mut(slot.index()).ok_or(SendError::Address)?;
         let label = if extra { engine.begin_extra(slot, now) } else { engine.begin(slot, now) }?;
         let (sequence, tag) = session.begin(label, flow);
@@ -150,10 +150,10 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
             (false, true) => ASKING_REQUEST_BYTES,
             (false, false) => REQUEST_BYTES,
         };
-        Ok(Request { label, sequence, flow, to, bytes })
+        Ok(ProbeRequest { label, sequence, flow, to, bytes })
     }
 
-    fn write(&self, key: &ProbeKey, request: &Request, at: Nanos, out: &mut [u8]) {
+    fn write(&self, key: &ProbeKey, request: &ProbeRequest, at: Nanos, out: &mut [u8]) {
         let identity = key.identity(request.label, request.to.ip());
         let mut bytes = out.len();
         if let (ASKING_REQUEST_BYTES, Some(question)) = (bytes, out.last_chunk_mut()) {
@@ -187,7 +187,7 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
         (flow, datagram): (Flow, &Datagram<'_>),
         observe: &mut impl FnMut(Observation),
     ) -> bool {
-        let Some(reply) = Reply::read(datagram.bytes).filter(|_| datagram.from.port() == self.port) else {
+        let Some(reply) = StampReply::read(datagram.bytes).filter(|_| datagram.from.port() == self.port) else {
             return false;
         };
         #[expect(clippy::cast_possible_truncation, reason = "the low bits are in the label")]
@@ -236,7 +236,7 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
 struct Answered<'a> {
     label: Label,
     flow: Flow,
-    reply: Reply<'a>,
+    reply: StampReply<'a>,
     events: Events,
     sight: Sight,
     ttl: Option<u8>,
@@ -244,7 +244,7 @@ struct Answered<'a> {
 
 impl StampExchange {
     /// Whether another node than the one in the list has sent this answer to a probe of ours.
-    fn other_node_answers(&mut self, engine: &Engine, label: Label, from: IpAddr, reply: &Reply<'_>) -> bool {
+    fn other_node_answers(&mut self, engine: &Engine, label: Label, from: IpAddr, reply: &StampReply<'_>) -> bool {
         let Some(slot) = engine.slot_at(label, from) else { return false };
         let Some(session) = self.sessions.get_mut(slot.index()) else { return false };
         let before = session.other_node_answers;
@@ -292,8 +292,8 @@ impl StampExchange {
     }
 }
 
-fn report(slot: SlotId, directions: Directions, observe: &mut impl FnMut(Observation)) {
-    let Directions { there, back, flows, out } = directions;
+fn report(slot: SlotId, directions: LossDirections, observe: &mut impl FnMut(Observation)) {
+    let LossDirections { there, back, flows, out } = directions;
     if there + back > 0 {
         observe(Observation::Directions { slot, there, back });
     }
@@ -403,7 +403,7 @@ const fn hops(ttl: u8) -> u8 {
 }
 
 /// Returns T2 − T1 and T4 − T3, each between two clocks.
-fn one_way(reply: &Reply<'_>, ahead: i64, sent_at: Nanos, arrived_at: Nanos) -> [i64; 2] {
+fn one_way(reply: &StampReply<'_>, ahead: i64, sent_at: Nanos, arrived_at: Nanos) -> [i64; 2] {
     let here = |at: Nanos| at.0.wrapping_add_signed(ahead);
     let there = |at: NtpTime| at.to_unix().0;
     [

@@ -17,7 +17,7 @@ use crate::limits::{DWELL_MAX, PATH_MTU_MAX, PAYLOAD_BYTES_MIN};
 use crate::peers::{Change, Compaction, Network, SlotId};
 use crate::prober::datagrams::Guest;
 use crate::prober::udp::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, write_request};
-use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
+use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, StampReply};
 use crate::prober::{Clock, Datagram, Delivery, Flow, Moment, Outgoing, Refusal, SendError, Wire};
 use crate::prober::{Label, ProbeKey};
 use crate::units::Nanos;
@@ -35,13 +35,13 @@ const SMALL_PAYLOAD: u16 = SMALL_BYTES as u16;
 
 /// What a packet of ours is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PacketKind {
     Trace,
     Mtu,
 }
 
 /// A packet of ours that has come back, and its slot, flow and number.
-type Known = (Kind, (SlotId, Flow, u32));
+type Known = (PacketKind, (SlotId, Flow, u32));
 
 /// Traces paths and searches their MTU, beside the probes of [`super::Udp`].
 #[derive(Debug)]
@@ -182,23 +182,23 @@ impl Explorer {
     }
 
     fn arrived(&mut self, flow: Flow, datagram: &Datagram<'_>) -> bool {
-        let Some(reply) = Reply::read(datagram.bytes).filter(|_| datagram.from.port() == self.port) else {
+        let Some(reply) = StampReply::read(datagram.bytes).filter(|_| datagram.from.port() == self.port) else {
             return false;
         };
         let known = reply.padding.and_then(|padding| self.identify(padding, reply.sender_sequence, datagram.from.ip()));
         match known.filter(|(_, (_, sent_by, _))| *sent_by == flow) {
-            Some((Kind::Trace, packet)) => self.tracer.answered(packet, datagram.moment),
-            Some((Kind::Mtu, packet)) => self.mtu.answered(packet, self.now),
+            Some((PacketKind::Trace, packet)) => self.tracer.answered(packet, datagram.moment),
+            Some((PacketKind::Mtu, packet)) => self.mtu.answered(packet, self.now),
             None => false,
         }
     }
 
     fn refused(&mut self, known: Known, offender: Option<IpAddr>, refusal: Refusal, moment: Moment) -> bool {
         match (known, refusal) {
-            ((Kind::Trace, packet), _) => self.tracer.refused(packet, offender, refusal, moment),
-            ((Kind::Mtu, packet), Refusal::TooBig { mtu }) => self.mtu.refused(packet, offender, mtu, self.now),
+            ((PacketKind::Trace, packet), _) => self.tracer.refused(packet, offender, refusal, moment),
+            ((PacketKind::Mtu, packet), Refusal::TooBig { mtu }) => self.mtu.refused(packet, offender, mtu, self.now),
             // The packet is lost all the same.
-            ((Kind::Mtu, _), Refusal::TimeExceeded | Refusal::Unreachable(_)) => false,
+            ((PacketKind::Mtu, _), Refusal::TimeExceeded | Refusal::Unreachable(_)) => false,
         }
     }
 }
@@ -208,7 +208,7 @@ impl Guest for Explorer {
         match *delivery {
             // The kernel gives a socket only what it has sent, so the number is enough.
             Delivery::Departure(_, bytes, moment) => match self.key.departed(bytes).map(known) {
-                Some((Kind::Trace, (_, _, sequence))) => {
+                Some((PacketKind::Trace, (_, _, sequence))) => {
                     self.tracer.departed(sequence, moment);
                     true
                 }
@@ -230,7 +230,7 @@ fn label(slot: SlotId, number: u64, sequence: u32) -> Label {
 
 #[expect(clippy::cast_possible_truncation, reason = "the parts of a number")]
 fn known(label: Label) -> Known {
-    let kind = if label.number & MTU == 0 { Kind::Trace } else { Kind::Mtu };
+    let kind = if label.number & MTU == 0 { PacketKind::Trace } else { PacketKind::Mtu };
     let flow = Flow((label.number >> FLOW_SHIFT & 0x0f) as u8);
     (kind, (label.slot, flow, label.number as u32))
 }

@@ -41,7 +41,7 @@ impl Packet for Answer<'_> {
 
 /// What the error queue returns of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum ErrorQueueEntry {
     /// A datagram has left.
     Departure,
     /// A datagram was refused.
@@ -56,15 +56,15 @@ pub enum Entry {
 }
 
 /// Returns what an entry of the error queue means; `None` if it means nothing for a probe.
-pub fn entry(packet: &Received<'_>) -> Option<Entry> {
+pub fn entry(packet: &Received<'_>) -> Option<ErrorQueueEntry> {
     let error = Facts::read(packet.control).error?;
     let offender = match error.origin {
-        Origin::Departure => return Some(Entry::Departure),
+        Origin::Departure => return Some(ErrorQueueEntry::Departure),
         Origin::Icmp => error.offender,
         Origin::Local => None,
         Origin::Other => return None,
     };
-    Some(Entry::Refused { to: packet.from?, offender, refusal: refusal(&error)? })
+    Some(ErrorQueueEntry::Refused { to: packet.from?, offender, refusal: refusal(&error)? })
 }
 
 /// The types and codes of RFC 792 and RFC 4443.

@@ -26,7 +26,7 @@ const STAMPED_PART: u32 = 16;
 
 /// An answer that is written and not sent.
 #[derive(Clone, Copy, Debug)]
-struct Written {
+struct WrittenAnswer {
     to: SocketAddr,
     from: Option<IpAddr>,
     bytes: usize,
@@ -55,7 +55,7 @@ pub struct Reflecting {
     /// Hash of our node's name.
     node: u64,
     answers: Table<[u8; STAMP_ANSWER_BYTES_MAX]>,
-    written: Vec<Written>,
+    written: Vec<WrittenAnswer>,
     delays: Delays,
     sample: Sample,
     batches: u32,
@@ -112,7 +112,7 @@ impl Reflecting {
             node: self.node,
         };
         if let Ok(bytes) = self.reflector.answer(request.from, request.bytes, &with, now, out) {
-            self.written.push(Written { to: request.from, from: request.to, bytes });
+            self.written.push(WrittenAnswer { to: request.from, from: request.to, bytes });
         }
     }
 

@@ -28,9 +28,9 @@ const METRIC_MTU: u16 = 2;
 
 /// Asks the kernel for routes.
 #[derive(Debug)]
-pub struct Routes(OwnedFd);
+pub struct KernelRoutes(OwnedFd);
 
-impl Routes {
+impl KernelRoutes {
     /// Opens a socket to the kernel, which needs no privilege.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_route_to_this_host_has_the_mtu_of_the_loopback_device() {
-        let routes = Routes::open().unwrap();
+        let routes = KernelRoutes::open().unwrap();
         let text = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
         let expected = text.trim().parse().unwrap();
         assert_eq!(routes.mtu("127.0.0.1".parse().unwrap()), Some(expected));

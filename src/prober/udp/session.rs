@@ -8,7 +8,7 @@ use crate::prober::udp::stamp::Named;
 
 /// The session of a slot with the reflector of its peer: 96 bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Session {
+pub struct PeerSession {
     /// Sequence number of the next probe. Its low 16 bits are those of the engine's label.
     next: u32,
     /// Hash of the name of the node in the list; 0 if its name is not known.
@@ -25,7 +25,7 @@ pub struct Session {
 /// know the question: of an earlier version, it counts only requests that do not ask.
 const ASK_AGAIN: u32 = 64;
 
-impl Session {
+impl PeerSession {
     /// Returns the sequence number of a probe that was just recorded, and its tag.
     pub fn begin(&mut self, label: Label, flow: Flow) -> (u32, Tag) {
         let sequence = self.next;
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_sequence_number_is_found_by_its_low_bits_beyond_their_range() {
-        let mut session = Session::default();
+        let mut session = PeerSession::default();
         for number in 0..200_000_u64 {
             let label = Label { number, slot: SlotId(0), sequence: (number & 0xffff) as u16 };
             let (sequence, tag) = session.begin(label, Flow(9));
@@ -104,6 +104,6 @@ mod tests {
                 assert_eq!(session.sequence(label.sequence.wrapping_add(1)), sequence - 65_535);
             }
         }
-        assert!(size_of::<Session>() <= 104);
+        assert!(size_of::<PeerSession>() <= 104);
     }
 }

@@ -15,12 +15,12 @@ use rustix::event::{Timespec, epoll};
 use socket2::{SockFilter, SockRef};
 
 use super::open::{self, UdpSocketError};
-use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, Entry, entry};
+use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, ErrorQueueEntry, entry};
 use super::wire::{Answer, Reflected, UdpWire};
 use crate::limits::{FLOWS_MAX, STAMP_STRANGERS_EVERY, STAMP_STRANGERS_MAX};
 use crate::peers::Family;
 use crate::prober::clock::RealTime;
-use crate::prober::descriptor::Watched;
+use crate::prober::descriptor::WatchedDescriptor;
 use crate::prober::filter;
 use crate::prober::options::UdpAbilities;
 use crate::prober::pacer::Readable;
@@ -87,7 +87,7 @@ pub struct UdpSockets {
     strangers: [Option<OwnedFd>; FAMILIES],
     /// When they are read again.
     strangers_at: Nanos,
-    epoll: Watched,
+    epoll: WatchedDescriptor,
     ready: Ready,
     overflows: Overflows,
     arrivals: Batch<ARRIVAL_WORDS>,
@@ -129,7 +129,7 @@ impl UdpSockets {
             reflectors,
             strangers,
             strangers_at: clock.now(),
-            epoll: Watched::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
+            epoll: WatchedDescriptor::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
             ready: Ready::default(),
             overflows: Overflows::default(),
             arrivals: Batch::new(DATAGRAM_BYTES),
@@ -342,8 +342,8 @@ impl Reader<'_> {
             for packet in self.errors.packets().take(count) {
                 let moment = self.real_time.moment(packet.stamp, now);
                 match entry(&packet) {
-                    Some(Entry::Departure) => deliver(Delivery::Departure(flow, packet.bytes, moment)),
-                    Some(Entry::Refused { to, offender, refusal }) => {
+                    Some(ErrorQueueEntry::Departure) => deliver(Delivery::Departure(flow, packet.bytes, moment)),
+                    Some(ErrorQueueEntry::Refused { to, offender, refusal }) => {
                         let bytes = packet.bytes;
                         deliver(Delivery::Refused { flow, to, offender, refusal, bytes, moment });
                     }

@@ -23,7 +23,7 @@
 
 /// Directions of losses that were counted before, without those of extra probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Directions {
+pub struct LossDirections {
     /// Lost requests: on the way to the peer.
     pub there: u32,
     /// Lost answers: on the way from the peer.
@@ -58,7 +58,7 @@ impl Mark {
 
 /// What has happened to the probes between two marks: 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Span {
+struct MarkSpan {
     /// Number of losses that the prober has counted.
     lost: u16,
     /// Number of extra probes that were lost.
@@ -69,7 +69,7 @@ struct Span {
     flows: u16,
 }
 
-impl Span {
+impl MarkSpan {
     fn add(&mut self, other: Self) {
         self.lost = self.lost.saturating_add(other.lost);
         self.extra = self.extra.saturating_add(other.extra);
@@ -85,7 +85,7 @@ pub struct Ways {
     next: Mark,
     last: Mark,
     /// From `base` to `next`, from there to `last`, and after `last`.
-    spans: [Span; 3],
+    spans: [MarkSpan; 3],
     /// The highest count of an answer.
     highest: u32,
     /// Which of the 64 counts up to the highest were in answers: the lowest bit is the highest
@@ -127,7 +127,7 @@ impl Ways {
     ///
     /// They are losses before an earlier answer. So those that were in doubt until that answer are
     /// counted.
-    pub fn answered(&mut self, number: u64, sequence: u32, count: u32, oldest: Option<u64>) -> Option<Directions> {
+    pub fn answered(&mut self, number: u64, sequence: u32, count: u32, oldest: Option<u64>) -> Option<LossDirections> {
         let mark = Mark { sent: sequence, counted: count };
         if !self.is_known() {
             self.begin(number, mark);
@@ -206,7 +206,7 @@ impl Ways {
     }
 
     /// Returns the span of a sequence number; none before `base`.
-    const fn span_of(&mut self, sequence: u32) -> Option<&mut Span> {
+    const fn span_of(&mut self, sequence: u32) -> Option<&mut MarkSpan> {
         if self.last.ahead(sequence) > 0 {
             Some(&mut self.spans[2])
         } else if self.next.ahead(sequence) > 0 {
@@ -231,12 +231,12 @@ impl Ways {
     }
 
     /// Returns the directions of the losses that can be judged, if any.
-    fn judge(&mut self, oldest: Option<u64>) -> Option<Directions> {
+    fn judge(&mut self, oldest: Option<u64>) -> Option<LossDirections> {
         if self.next == self.base || oldest.is_some_and(|oldest| oldest <= self.next_number) {
             return None;
         }
         let directions = self.directions();
-        (self.base, self.spans[0]) = (self.next, Span::default());
+        (self.base, self.spans[0]) = (self.next, MarkSpan::default());
         if self.last != self.next {
             self.advance();
         }
@@ -244,8 +244,8 @@ impl Ways {
     }
 
     /// Returns the directions of the losses between `base` and `next`.
-    fn directions(&self) -> Option<Directions> {
-        let Span { lost, extra, heard, flows } = self.spans[0];
+    fn directions(&self) -> Option<LossDirections> {
+        let MarkSpan { lost, extra, heard, flows } = self.spans[0];
         let (lost, all) = (u32::from(lost), u32::from(lost) + u32::from(extra));
         if all == 0 {
             return None;
@@ -264,7 +264,7 @@ impl Ways {
         // is not known which of the lost probes were the extra ones.
         let (there, back) = least(lost);
         let one_way = all_there == all || all_back == all;
-        Some(Directions { there, back, flows: if one_way { flows } else { 0 }, out: all_there > 0 })
+        Some(LossDirections { there, back, flows: if one_way { flows } else { 0 }, out: all_there > 0 })
     }
 }
 

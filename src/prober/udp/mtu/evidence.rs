@@ -56,7 +56,7 @@ pub enum Outcome {
 /// What happened to the packets of one size, and to the small ones among them. A large packet that
 /// is answered ends the count: the size passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub struct MtuEvidence {
     /// Number of large packets sent.
     pub sent: u8,
     /// Number of large packets that were not answered in time, or to which an error came.
@@ -69,7 +69,7 @@ pub struct Evidence {
     pub small_lost: u8,
 }
 
-impl Evidence {
+impl MtuEvidence {
     /// Returns the number of large packets that must be lost.
     pub const fn needed(&self, question: Question) -> u8 {
         match question {
@@ -102,11 +102,11 @@ mod tests {
     /// Returns the exact probability that a check ends as blocked, if each packet is lost with
     /// probability `large` or `small`.
     fn blocked(large: f64, small: f64, question: Question) -> f64 {
-        let mut states = vec![(Evidence::default(), 1.0)];
+        let mut states = vec![(MtuEvidence::default(), 1.0)];
         let mut total = 0.0;
         while let Some((at, chance)) = states.pop() {
             for (small_lost, of_small) in [(true, small), (false, 1.0 - small)] {
-                let mut next = Evidence { sent: at.sent + 1, lost: at.lost + 1, ..at };
+                let mut next = MtuEvidence { sent: at.sent + 1, lost: at.lost + 1, ..at };
                 *(if small_lost { &mut next.small_lost } else { &mut next.small_passed }) += 1;
                 let chance = chance * large * of_small;
                 match next.outcome(question) {

@@ -24,7 +24,7 @@ pub enum Fate {
 
 /// A packet that was sent for a slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Flight {
+pub struct MtuFlight {
     pub slot: SlotId,
     pub flow: Flow,
     pub fate: Fate,
@@ -36,15 +36,15 @@ pub struct Flight {
 
 /// Keeps the packets in a ring.
 #[derive(Debug)]
-pub struct Flights {
-    ring: List<Flight>,
+pub struct MtuFlights {
+    ring: List<MtuFlight>,
     /// Number of packets sent so far.
     next: u64,
     /// Number of packets decided so far, which are the first.
     decided: u64,
 }
 
-impl Flights {
+impl MtuFlights {
     pub fn new() -> Self {
         Self { ring: List::reserved(FLIGHTS), next: 0, decided: 0 }
     }
@@ -55,7 +55,7 @@ impl Flights {
     }
 
     /// Records a packet and returns its number on the wire. `None` if the ring is full.
-    pub fn record(&mut self, flight: Flight) -> Option<u32> {
+    pub fn record(&mut self, flight: MtuFlight) -> Option<u32> {
         if self.next - self.decided >= FLIGHTS as u64 {
             return None;
         }
@@ -70,7 +70,7 @@ impl Flights {
     }
 
     /// Returns the packet with this number on the wire, if it is remembered and not closed.
-    pub fn get(&mut self, sequence: u32) -> Option<&mut Flight> {
+    pub fn get(&mut self, sequence: u32) -> Option<&mut MtuFlight> {
         let last = self.next.checked_sub(1)?;
         let back = last.wrapping_sub(sequence.into()) & 0xffff_ffff;
         let number = last.checked_sub(back)?;
@@ -79,7 +79,7 @@ impl Flights {
     }
 
     /// Returns the next packet that was sent before `before` and has no answer, which is lost.
-    pub fn expire(&mut self, before: Nanos) -> Option<Flight> {
+    pub fn expire(&mut self, before: Nanos) -> Option<MtuFlight> {
         while self.decided < self.next {
             let flight = self.ring.get_mut(Self::place(self.decided))?;
             if flight.fate == Fate::Waiting && flight.at > before {

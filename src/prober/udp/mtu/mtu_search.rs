@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use kube_canary_kernel::region::List;
 
-use super::flights::{Fate, Flight, Flights};
+use super::flights::{Fate, MtuFlight, MtuFlights};
 use super::path::{PathMtu, PathState};
-use super::search::{PRECISION, Search, Step};
+use super::search::{PRECISION, SizeSearch, Step};
 use crate::limits::{MTU_PROBES_PER_SECOND, MTU_SEARCHES_MAX, PATH_MTU_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::prober::Flow;
@@ -80,10 +80,10 @@ pub struct MtuSearch {
     next_check: Nanos,
     /// Further packets of the last check.
     rechecks: [Option<(SlotId, Flow, u16)>; RECHECKS],
-    searches: [Option<Search>; MTU_SEARCHES_MAX],
+    searches: [Option<SizeSearch>; MTU_SEARCHES_MAX],
     /// The search that is looked at first.
     first: usize,
-    flights: Flights,
+    flights: MtuFlights,
     /// When the budget of large packets is used up by those that have left.
     paid_until: Nanos,
     /// What passed the hole that was found last. Other paths often have the same one.
@@ -107,7 +107,7 @@ impl MtuSearch {
             rechecks: [None; RECHECKS],
             searches: [None; MTU_SEARCHES_MAX],
             first: 0,
-            flights: Flights::new(),
+            flights: MtuFlights::new(),
             paid_until: now,
             guess: 0,
         }
@@ -263,14 +263,14 @@ impl MtuSearch {
     }
 
     fn send(&mut self, slot: SlotId, flow: Flow, size: u16, checks: bool, now: Nanos) -> Option<MtuProbe> {
-        let sequence = self.flights.record(Flight { slot, flow, fate: Fate::Waiting, checks, size, at: now })?;
+        let sequence = self.flights.record(MtuFlight { slot, flow, fate: Fate::Waiting, checks, size, at: now })?;
         Some(MtuProbe { slot, flow, size, sequence })
     }
 
     /// Returns when [`MtuSearch::due`] or [`MtuSearch::expire`] has something to do at the latest,
     /// if no answer arrives.
     pub fn next_due(&self) -> Option<Nanos> {
-        let searches = self.searches.iter().flatten().filter_map(Search::next_due);
+        let searches = self.searches.iter().flatten().filter_map(SizeSearch::next_due);
         let expiry = self.flights.oldest().map(|at| at.plus(self.wait));
         let check = (self.active > 0).then_some(self.next_check);
         searches.chain(expiry).chain(check).min()
@@ -281,7 +281,7 @@ impl MtuSearch {
     pub fn not_sent(&mut self, sequence: u32) {
         if let Some(flight) = self.flights.get(sequence) {
             flight.fate = Fate::Closed;
-            let Flight { slot, flow, .. } = *flight;
+            let MtuFlight { slot, flow, .. } = *flight;
             self.with_search(slot, flow, |_| Step::Over);
         }
     }
@@ -311,7 +311,7 @@ impl MtuSearch {
             // The hole is smaller than it was.
             row.path_mtu_bytes = size;
             let sizes = [size, row.full_bytes, self.small_payload + header_bytes(row.is_ipv6())];
-            let search = Search::resume(slot, flow, sizes, row.said_bytes, now);
+            let search = SizeSearch::resume(slot, flow, sizes, row.said_bytes, now);
             self.begin(search);
         }
     }
@@ -353,7 +353,7 @@ impl MtuSearch {
     /// Decides losses as of a time until which all arrivals were read.
     pub fn expire(&mut self, as_of: Nanos) {
         let Some(before) = as_of.0.checked_sub(self.wait.0) else { return };
-        while let Some(Flight { slot, flow, size, at, checks, .. }) = self.flights.expire(Nanos(before)) {
+        while let Some(MtuFlight { slot, flow, size, at, checks, .. }) = self.flights.expire(Nanos(before)) {
             let searching = self.with_search(slot, flow, |search| search.lost(size, at));
             if !searching && checks {
                 self.suspect(slot, flow, size, None, as_of);
@@ -370,7 +370,7 @@ impl MtuSearch {
         let is_recheck = row.has_hole() && size == row.path_mtu_bytes && row.flow() == flow && size > small;
         let searched = self.searches.iter().flatten().any(|search| search.slot == slot);
         if !searched && (is_check || is_recheck) {
-            let mut search = Search::new(slot, flow, size, small, self.guess, now);
+            let mut search = SizeSearch::new(slot, flow, size, small, self.guess, now);
             if let Some(mtu) = said {
                 search.begun_by_error(mtu);
             }
@@ -379,7 +379,7 @@ impl MtuSearch {
     }
 
     /// Starts a search if there is a place. If not, the next check starts it.
-    fn begin(&mut self, search: Search) {
+    fn begin(&mut self, search: SizeSearch) {
         let same = self.searches.iter().flatten().any(|other| other.slot == search.slot);
         if !same && let Some(place) = self.searches.iter_mut().find(|place| place.is_none()) {
             *place = Some(search);
@@ -387,7 +387,7 @@ impl MtuSearch {
     }
 
     /// Tells a search what happened, if there is one. Returns whether there was.
-    fn with_search(&mut self, slot: SlotId, flow: Flow, change: impl FnOnce(&mut Search) -> Step) -> bool {
+    fn with_search(&mut self, slot: SlotId, flow: Flow, change: impl FnOnce(&mut SizeSearch) -> Step) -> bool {
         let found =
             self.searches.iter_mut().find(|place| place.as_ref().is_some_and(|search| search.is_for(slot, flow)));
         let Some((place, search)) = found.and_then(|place| place.map(|search| (place, search))) else { return false };

@@ -1,6 +1,6 @@
 //! The search for the largest size that passes, on one path.
 
-use super::evidence::{Evidence, Outcome, Question};
+use super::evidence::{MtuEvidence, Outcome, Question};
 use crate::peers::SlotId;
 use crate::prober::Flow;
 use crate::units::Nanos;
@@ -21,7 +21,7 @@ const BURST: Nanos = Nanos::from_millis(250);
 
 /// A search on one path, and what it has found so far.
 #[derive(Clone, Copy, Debug)]
-pub struct Search {
+pub struct SizeSearch {
     pub slot: SlotId,
     pub flow: Flow,
     /// When it began. Losses of packets that were sent before do not count.
@@ -37,7 +37,7 @@ pub struct Search {
     /// The size that is tested.
     target: u16,
     question: Question,
-    evidence: Evidence,
+    evidence: MtuEvidence,
     /// A likely result, which is tested first. 0 is none.
     guess: u16,
     /// The MTU that the network said. 0 is none.
@@ -64,7 +64,7 @@ pub enum Step {
     Over,
 }
 
-impl Search {
+impl SizeSearch {
     /// Starts to confirm that packets of `size` are blocked, of which one was lost.
     pub const fn new(slot: SlotId, flow: Flow, size: u16, small: u16, guess: u16, now: Nanos) -> Self {
         Self {
@@ -77,7 +77,7 @@ impl Search {
             small,
             target: size,
             question: Question::IsThereAHole,
-            evidence: Evidence { sent: 1, lost: 1, said: 0, small_passed: 0, small_lost: 0 },
+            evidence: MtuEvidence { sent: 1, lost: 1, said: 0, small_passed: 0, small_lost: 0 },
             guess,
             said: 0,
             distrusts: false,
@@ -145,7 +145,7 @@ impl Search {
             // What was taken for blocked passes. Only silence counts from now on.
             let fresh = Self::new(self.slot, self.flow, self.top, self.small, 0, self.next_at);
             let (low, said, begun) = (size, self.said, self.begun);
-            *self = Self { low, said, begun, distrusts: true, evidence: Evidence::default(), ..fresh };
+            *self = Self { low, said, begun, distrusts: true, evidence: MtuEvidence::default(), ..fresh };
             return Step::On;
         }
         self.low = self.low.max(size);
@@ -202,7 +202,7 @@ impl Search {
         let middle = self.low + (self.high - self.low) / 2;
         let behind_guess = self.guess.saturating_add(1);
         self.question = Question::IsItBlocked;
-        self.evidence = Evidence::default();
+        self.evidence = MtuEvidence::default();
         self.small_next = false;
         self.target = if self.guess > 0 && between(self.guess) {
             self.guess

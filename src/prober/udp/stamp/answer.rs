@@ -110,7 +110,7 @@ fn shorten(out: &mut [u8], tlvs: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prober::udp::stamp::Reply;
+    use crate::prober::udp::stamp::StampReply;
     use crate::prober::udp::stamp::packet::write_request;
     use crate::units::Nanos;
 
@@ -161,7 +161,7 @@ mod tests {
             &PADDING,
         ];
         assert_eq!(answer, expected.concat());
-        let reply = Reply::read(&answer).unwrap();
+        let reply = StampReply::read(&answer).unwrap();
         assert_eq!((reply.count, reply.ssid, reply.sender_sequence, reply.sender_ttl), (4, 0x1234, 9, 61));
         assert_eq!((reply.padding, reply.error), (Some(&PADDING), reflection().error));
         assert!(reply.dwell().unwrap().0.abs_diff(1_000_000) <= 1);
@@ -172,7 +172,7 @@ mod tests {
         let mut answer = answered(&request(REQUEST_BYTES)).unwrap();
         let at = NtpTime::from_unix(NOW.plus(Nanos(7_000_000)));
         set_reflected_at(&mut answer, at);
-        assert!(Reply::read(&answer).unwrap().dwell().unwrap().0.abs_diff(7_000_000) <= 1);
+        assert!(StampReply::read(&answer).unwrap().dwell().unwrap().0.abs_diff(7_000_000) <= 1);
         answer[4..12].copy_from_slice(&reflection().reflected_at.to_bytes());
         assert_eq!(answer, answered(&request(REQUEST_BYTES)).unwrap(), "nothing else was changed");
         set_reflected_at(&mut [0; 11], at);

@@ -12,14 +12,14 @@ use crate::limits::PEER_SLOTS_MAX;
 
 /// The members of one IP family.
 #[derive(Debug)]
-struct Family<A> {
+struct FamilyMembers<A> {
     /// Sorted, and without duplicates.
     addresses: List<A>,
     /// For each address, the index of its entry plus one. 0 without an entry.
     entries: List<u16>,
 }
 
-impl<A: Copy + Ord> Family<A> {
+impl<A: Copy + Ord> FamilyMembers<A> {
     fn new() -> Self {
         Self { addresses: List::new(PEER_SLOTS_MAX), entries: List::new(PEER_SLOTS_MAX) }
     }
@@ -56,23 +56,23 @@ impl<A: Copy + Ord> Family<A> {
 
 /// An entry of a member that has sent a request.
 #[derive(Clone, Copy, Debug)]
-struct Entry<T> {
+struct ListedAddress<T> {
     address: Ipv6Addr,
     value: T,
 }
 
 /// The members, and a `T` for each that has sent a request.
 #[derive(Debug)]
-pub(super) struct Members<T> {
-    v4: Family<Ipv4Addr>,
-    v6: Family<Ipv6Addr>,
-    entries: List<Entry<T>>,
+pub(super) struct MemberSet<T> {
+    v4: FamilyMembers<Ipv4Addr>,
+    v6: FamilyMembers<Ipv6Addr>,
+    entries: List<ListedAddress<T>>,
 }
 
-impl<T: Copy + Default> Members<T> {
+impl<T: Copy + Default> MemberSet<T> {
     pub(super) fn new() -> Self {
-        const { assert!(2 * PEER_SLOTS_MAX < u16::MAX as usize && size_of::<Entry<T>>() <= 72) };
-        Self { v4: Family::new(), v6: Family::new(), entries: List::new(2 * PEER_SLOTS_MAX) }
+        const { assert!(2 * PEER_SLOTS_MAX < u16::MAX as usize && size_of::<ListedAddress<T>>() <= 72) };
+        Self { v4: FamilyMembers::new(), v6: FamilyMembers::new(), entries: List::new(2 * PEER_SLOTS_MAX) }
     }
 
     /// Replaces the members. Entries of those that stay are kept. Returns whether all had room.
@@ -127,7 +127,7 @@ impl<T: Copy + Default> Members<T> {
                 IpAddr::V6(address) => address,
             };
             // There are as many places for entries as for members of both families together.
-            if !self.entries.push(Entry { address, value: T::default() }) {
+            if !self.entries.push(ListedAddress { address, value: T::default() }) {
                 return None;
             }
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn members_are_found_in_both_families_and_strangers_are_not() {
-        let mut members = Members::<u8>::new();
+        let mut members = MemberSet::<u8>::new();
         assert!(!members.has(v4(1)) && members.entry(v4(1)).is_none());
         // In no order, and one twice.
         assert!(members.set([v4(9), v6(3), v4(1), v4(5), v4(9), v6(1)].into_iter()));
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn entries_of_members_that_stay_are_kept() {
-        let mut members = Members::<u32>::new();
+        let mut members = MemberSet::<u32>::new();
         assert!(members.set((0..1_000).map(v4).chain((0..1_000).map(v6))));
         for n in (0..1_000).step_by(3) {
             *members.entry(v4(n)).unwrap() = n;
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn memory_is_that_of_the_members_and_of_those_that_ask() {
-        let mut members = Members::<[u64; 5]>::new();
+        let mut members = MemberSet::<[u64; 5]>::new();
         assert_eq!(members.resident_bytes(), 0);
         assert!(members.set((0..5_000).map(v4)));
         let pages = |bytes: usize| bytes.div_ceil(4_096) * 4_096;
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn members_beyond_the_limit_are_left_out() {
-        let mut members = Members::<u32>::new();
+        let mut members = MemberSet::<u32>::new();
         let most = u32::try_from(PEER_SLOTS_MAX).unwrap();
         assert!(members.set((0..most).map(v4).chain((0..most).map(v6))));
         assert!(!members.set((0..=most).map(v4)));

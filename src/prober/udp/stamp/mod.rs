@@ -20,6 +20,6 @@ mod strangers;
 pub mod time;
 
 pub use answer::{Reflection, set_reflected_at};
-pub use packet::{Named, Reply};
+pub use packet::{Named, StampReply};
 pub use reflector::{Heard, Reflector, Refusals, Refused};
 pub use time::{ErrorEstimate, NtpTime};

@@ -135,7 +135,7 @@ fn named(packet: &[u8]) -> Named {
 /// An answer to one of our requests, as its reflector wrote it. Only the padding can prove that the
 /// request was ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reply<'a> {
+pub struct StampReply<'a> {
     /// Number of answers that the reflector had sent in this session before this one. A reflector
     /// without state copies the sequence number of the request.
     pub count: u32,
@@ -157,7 +157,7 @@ pub struct Reply<'a> {
     pub named: Named,
 }
 
-impl<'a> Reply<'a> {
+impl<'a> StampReply<'a> {
     /// Reads the UDP payload of an answer. `None` if it is too short to be one. Reserved bytes are
     /// ignored, as the RFCs demand.
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
@@ -258,8 +258,8 @@ mod tests {
     #[test]
     fn an_answer_is_read_as_it_was_written() {
         let bytes = answer(&request(REQUEST_BYTES), 250_000_000);
-        let reply = Reply::read(&bytes).unwrap();
-        let expected = Reply {
+        let reply = StampReply::read(&bytes).unwrap();
+        let expected = StampReply {
             count: 7,
             received_at: NtpTime::from_unix(T1.plus(Nanos(50_000))),
             reflected_at: NtpTime::from_unix(T1.plus(Nanos(250_050_000))),
@@ -277,20 +277,20 @@ mod tests {
     #[test]
     fn an_answer_names_its_node_if_the_reflector_knows_the_question() {
         let mut asking = request(ASKING_REQUEST_BYTES);
-        assert_eq!(Reply::read(&answer(&asking, 0)).unwrap().named, Named::Unasked, "all of it is padding");
+        assert_eq!(StampReply::read(&answer(&asking, 0)).unwrap().named, Named::Unasked, "all of it is padding");
         asking[46..48].copy_from_slice(&24_u16.to_be_bytes());
         write_question(asking.last_chunk_mut().unwrap());
         assert!(asks(&asking) && !asks(&asking[..ASKING_REQUEST_BYTES - 1]) && !asks(&request(REQUEST_BYTES)));
         let mut bytes = answer(&asking, 0);
-        assert_eq!(Reply::read(&bytes).unwrap().named, Named::Unknown, "it is returned as it was sent");
+        assert_eq!(StampReply::read(&bytes).unwrap().named, Named::Unknown, "it is returned as it was sent");
         bytes[REQUEST_BYTES..].copy_from_slice(&[0, NODE, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7]);
-        assert_eq!(Reply::read(&bytes).unwrap().named, Named::Node(7));
+        assert_eq!(StampReply::read(&bytes).unwrap().named, Named::Node(7));
         for flags in [UNRECOGNIZED, MALFORMED, INTEGRITY] {
             bytes[REQUEST_BYTES] = flags;
-            assert_eq!(Reply::read(&bytes).unwrap().named, Named::Unknown);
+            assert_eq!(StampReply::read(&bytes).unwrap().named, Named::Unknown);
         }
         for len in BASE_BYTES..ASKING_REQUEST_BYTES {
-            assert_eq!(Reply::read(&bytes[..len]).unwrap().named, Named::Unasked, "{len}");
+            assert_eq!(StampReply::read(&bytes[..len]).unwrap().named, Named::Unasked, "{len}");
         }
     }
 
@@ -299,7 +299,7 @@ mod tests {
         let hour = 3_600_000_000_000;
         for (dwell, plausible) in [(-1, false), (-hour, false), (0, true), (hour, true), (hour + 1_000, false)] {
             let bytes = answer(&request(REQUEST_BYTES), dwell);
-            assert_eq!(Reply::read(&bytes).unwrap().dwell().is_some(), plausible, "{dwell}");
+            assert_eq!(StampReply::read(&bytes).unwrap().dwell().is_some(), plausible, "{dwell}");
         }
     }
 
@@ -309,14 +309,14 @@ mod tests {
         bytes[12] |= 0x40;
         bytes[4..12].copy_from_slice(&[0x6a, 0xfd, 0x2b, 0x81, 0, 0, 0, 5]);
         bytes[16..24].copy_from_slice(&[0x6a, 0xfd, 0x2b, 0x80, 0x3b, 0x9a, 0xc9, 0xff]);
-        let dwell = Reply::read(&bytes).unwrap().dwell().unwrap();
+        let dwell = StampReply::read(&bytes).unwrap().dwell().unwrap();
         assert!(dwell.0.abs_diff(6) <= 1, "{dwell:?}");
     }
 
     #[test]
     fn padding_is_read_only_if_it_is_whole_and_the_reflector_found_no_fault() {
         let good = answer(&request(REQUEST_BYTES), 0);
-        let read = |bytes: &[u8]| Reply::read(bytes).map(|reply| reply.padding.copied());
+        let read = |bytes: &[u8]| StampReply::read(bytes).map(|reply| reply.padding.copied());
         let with = |at: usize, byte: u8| {
             let mut bytes = good.clone();
             bytes[at] = byte;

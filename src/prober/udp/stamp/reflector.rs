@@ -25,9 +25,9 @@ use std::net::{IpAddr, SocketAddr};
 use socket2::SockFilter;
 
 use super::answer::{self, Reflection};
-use super::members::Members;
+use super::members::MemberSet;
 use super::packet::{BASE_BYTES, REQUEST_BYTES, asks, field};
-use super::strangers::Strangers;
+use super::strangers::StrangerTable;
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
 };
@@ -131,14 +131,14 @@ pub struct Reflector {
     halves: Halves,
     /// How long an idle pair keeps its place.
     kept: Nanos,
-    members: Members<Watcher>,
+    members: MemberSet<Watcher>,
     /// What is granted to pairs without a place.
     shares: [FullAt; STAMP_SHARES],
     /// Key of the hash that gives a pair its share. It is never sent.
     key: RandomState,
     answered: u64,
     refusals: Refusals,
-    strangers: Strangers,
+    strangers: StrangerTable,
 }
 
 impl Reflector {
@@ -150,12 +150,12 @@ impl Reflector {
             begun: now,
             halves,
             kept: STAMP_PAIR_KEPT.into(),
-            members: Members::new(),
+            members: MemberSet::new(),
             shares: [FullAt::default(); STAMP_SHARES],
             key: RandomState::new(),
             answered: 0,
             refusals: Refusals::default(),
-            strangers: Strangers::default(),
+            strangers: StrangerTable::default(),
         }
     }
 

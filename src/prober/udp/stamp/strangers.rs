@@ -11,7 +11,7 @@ use crate::report::Stranger;
 
 /// Requests of one session of one address.
 #[derive(Clone, Copy, Debug)]
-struct Session {
+struct StrangerSession {
     address: IpAddr,
     ssid: u16,
     /// Number of the half to which the first count belongs. The second belongs to the one before.
@@ -19,7 +19,7 @@ struct Session {
     heard: [u16; 2],
 }
 
-impl Session {
+impl StrangerSession {
     fn at(&self, half: u32) -> [u16; 2] {
         match half.checked_sub(self.half) {
             Some(0) => self.heard,
@@ -35,14 +35,14 @@ impl Session {
 
 /// The sessions of strangers that were heard most of late.
 #[derive(Debug, Default)]
-pub(super) struct Strangers([Option<Session>; STRANGERS_MAX]);
+pub(super) struct StrangerTable([Option<StrangerSession>; STRANGERS_MAX]);
 
-impl Strangers {
+impl StrangerTable {
     /// Counts a request. A session that is new takes the place of one that was heard less than
     /// twice, so that a flood of forged ones removes none that returns.
     pub(super) fn note(&mut self, address: IpAddr, ssid: u16, half: u32) {
         let address = address.to_canonical();
-        let is_it = |place: &&mut Option<Session>| {
+        let is_it = |place: &&mut Option<StrangerSession>| {
             place.is_some_and(|session| (session.address, session.ssid) == (address, ssid))
         };
         if let Some(Some(known)) = self.0.iter_mut().find(is_it) {
@@ -50,16 +50,17 @@ impl Strangers {
             (known.half, known.heard) = (half, [newer.saturating_add(1), older]);
             return;
         }
-        let requests = |place: &Option<Session>| place.map_or(0, |session| session.requests(half));
+        let requests = |place: &Option<StrangerSession>| place.map_or(0, |session| session.requests(half));
         let least = self.0.iter_mut().min_by_key(|place| requests(place)).filter(|place| requests(place) < 2);
         if let Some(place) = least {
-            *place = Some(Session { address, ssid, half, heard: [1, 0] });
+            *place = Some(StrangerSession { address, ssid, half, heard: [1, 0] });
         }
     }
 
     /// Returns what was heard in this half and the one before.
     pub(super) fn list(&self, half: u32) -> impl Iterator<Item = Stranger> {
-        let of = move |it: &Session| Stranger { address: it.address, ssid: it.ssid, requests: it.requests(half) };
+        let of =
+            move |it: &StrangerSession| Stranger { address: it.address, ssid: it.ssid, requests: it.requests(half) };
         self.0.iter().flatten().map(of).filter(|stranger| stranger.requests > 0)
     }
 }
@@ -74,7 +75,7 @@ mod tests {
 
     #[test]
     fn requests_of_a_session_are_counted_in_two_halves() {
-        let mut strangers = Strangers::default();
+        let mut strangers = StrangerTable::default();
         for half in [0, 0, 1, 1] {
             strangers.note(host(1), 6, half);
         }
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_forged_sessions_removes_none_that_returns() {
-        let mut strangers = Strangers::default();
+        let mut strangers = StrangerTable::default();
         strangers.note(host(1), 2, 0);
         strangers.note(host(1), 2, 0);
         for forged in 0..10_000 {

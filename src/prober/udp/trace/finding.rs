@@ -14,7 +14,7 @@ const LIMITED: u8 = 1;
 
 /// What a trace that is over has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum TraceFinding {
     /// The path is complete, and no hop is known behind which packets are lost.
     Complete,
     /// The destination has not answered, and whether packets reach it is not known.
@@ -43,7 +43,7 @@ pub enum Finding {
     },
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for TraceFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Complete => write!(f, "complete path"),
@@ -58,7 +58,7 @@ impl fmt::Display for Finding {
     }
 }
 
-impl Finding {
+impl TraceFinding {
     /// Returns what a trace that is over has found.
     pub fn from_trace(trace: &Trace) -> Self {
         let last = trace.hops().last().and_then(|hop| hop.address);
@@ -80,7 +80,7 @@ impl Finding {
 /// be lost behind it.
 ///
 /// If answers may be lost on the way back, the path of these packets says nothing.
-fn loses_behind(trace: &Trace) -> Option<Finding> {
+fn loses_behind(trace: &Trace) -> Option<TraceFinding> {
     let (destination, routers) = trace.hops().split_last().filter(|_| trace.is_outbound())?;
     let at = routers.iter().rposition(|hop| hop.sent > 0 && hop.answered == hop.sent)?;
     let passed = f64::from(destination.answered) / f64::from(destination.sent.max(1));
@@ -88,5 +88,5 @@ fn loses_behind(trace: &Trace) -> Option<Finding> {
     let hop = routers[at].address.filter(|_| !is_chance)?;
     let next = trace.hops()[at + 1];
     let is_limited = next.answered + LIMITED < destination.answered;
-    Some(Finding::LosesBehind { hop, next: next.address.filter(|_| !is_limited) })
+    Some(TraceFinding::LosesBehind { hop, next: next.address.filter(|_| !is_limited) })
 }

@@ -35,6 +35,6 @@ mod run;
 mod tests;
 mod tracer;
 
-pub use finding::Finding;
+pub use finding::TraceFinding;
 pub use path::{End, HOPS_MAX, Hop, Reason, Trace};
 pub use tracer::{TraceProbe, Tracer};

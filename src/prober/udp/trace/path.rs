@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::finding::Finding;
+use super::finding::TraceFinding;
 use crate::peers::SlotId;
 use crate::prober::{Flow, Unreachable};
 use crate::units::Nanos;
@@ -81,7 +81,7 @@ pub struct Trace {
     /// How the path ended.
     pub end: End,
     /// What the trace has found, if it is over.
-    pub finding: Finding,
+    pub finding: TraceFinding,
     /// Number of hops up to the last one that answered.
     len: u8,
     hops: [Hop; HOPS_MAX],
@@ -89,7 +89,7 @@ pub struct Trace {
 
 impl Trace {
     pub(super) const fn new(slot: SlotId, flow: Flow, reason: Reason, at: Nanos) -> Self {
-        let (end, finding) = (End::Silent, Finding::SilentBehind { last: None });
+        let (end, finding) = (End::Silent, TraceFinding::SilentBehind { last: None });
         Self { slot, flow, reason, at, end, finding, len: 0, hops: [Hop::NONE; HOPS_MAX] }
     }
 

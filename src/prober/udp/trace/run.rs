@@ -36,7 +36,7 @@ const PASSES_COUNTED: u8 = 30;
 const PASSES_REQUESTED: u8 = 3;
 
 #[derive(Clone, Copy, Debug)]
-struct Packet {
+struct TracePacket {
     at: Nanos,
     ttl: u8,
     answered: bool,
@@ -54,7 +54,7 @@ pub struct Run {
     next_at: Nanos,
     last_at: Nanos,
     sent: u8,
-    packets: [Packet; TRACE_PACKETS_MAX],
+    packets: [TracePacket; TRACE_PACKETS_MAX],
 }
 
 const TTL_MAX: u8 = 30;
@@ -62,7 +62,7 @@ const _: () = assert!(TTL_MAX as usize == HOPS_MAX && TRACE_PACKETS_MAX < u8::MA
 
 impl Run {
     pub fn new(trace: &Trace, to: SocketAddr, now: Nanos) -> Self {
-        let unsent = Packet { at: Nanos(0), ttl: 0, answered: true };
+        let unsent = TracePacket { at: Nanos(0), ttl: 0, answered: true };
         Self {
             trace: *trace,
             to,
@@ -126,7 +126,7 @@ impl Run {
         let ttl = self.candidate()?;
         let index = self.sent;
         let packet = self.packets.get_mut(usize::from(index))?;
-        *packet = Packet { at: now, ttl, answered: false };
+        *packet = TracePacket { at: now, ttl, answered: false };
         self.trace.sent(ttl);
         self.sent += 1;
         self.last_at = now;
@@ -170,7 +170,7 @@ impl Run {
         }
     }
 
-    fn open(&mut self, index: u8) -> Option<&mut Packet> {
+    fn open(&mut self, index: u8) -> Option<&mut TracePacket> {
         self.packets.get_mut(usize::from(index)).filter(|packet| !packet.answered)
     }
 

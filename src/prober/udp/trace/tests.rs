@@ -223,7 +223,7 @@ fn a_dead_next_hop_of_an_ecmp_group_is_named_by_the_flow_that_takes_it() {
         net.run(30);
         let trace = *net.tracer.last(SlotId(2)).unwrap();
         let last = Some(IpAddr::from([10, 0, 1, 1]));
-        assert_eq!(trace.finding, Finding::DiesAfter { last }, "seed {seed}");
+        assert_eq!(trace.finding, TraceFinding::DiesAfter { last }, "seed {seed}");
         assert!(!trace.reached() && trace.hops().len() == 2);
     }
 }
@@ -244,18 +244,18 @@ fn the_hop_behind_which_a_flow_loses_a_fifth_is_named_from_its_own_counts() {
         let trace = *net.tracer.last(SlotId(0)).unwrap();
         let before = net.path(0, flow).take_while(|address| *address != net.routers[bad].address);
         match trace.finding {
-            Finding::LosesBehind { hop, next } if before.last() == Some(hop) => {
+            TraceFinding::LosesBehind { hop, next } if before.last() == Some(hop) => {
                 assert!(next.is_none_or(|next| next == net.routers[bad].address), "seed {seed}: {trace:?}");
                 (named, with_next) = (named + 1, with_next + u32::from(next.is_some()));
             }
             // The one before, if the last answers rarely: that is true as well.
-            Finding::LosesBehind { hop, .. }
+            TraceFinding::LosesBehind { hop, .. }
                 if net.path(0, flow).position(|passed| passed == hop) < Some(bad_at(seed)) =>
             {
                 assert!(net.routers[limited].limited, "seed {seed}: {trace:?}");
             }
-            Finding::LosesBehind { .. } => wrong += 1,
-            Finding::Complete => {}
+            TraceFinding::LosesBehind { .. } => wrong += 1,
+            TraceFinding::Complete => {}
             other => panic!("seed {seed}: {other}"),
         }
     }
@@ -279,10 +279,10 @@ fn losses_on_the_way_back_name_no_hop() {
         net.run(90);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
         let leaf = net.path(0, flow).nth(3);
-        let expected = if seed % 2 == 0 { Finding::Complete } else { Finding::SilentBehind { last: leaf } };
+        let expected = if seed % 2 == 0 { TraceFinding::Complete } else { TraceFinding::SilentBehind { last: leaf } };
         assert_eq!(trace.finding, expected, "seed {seed}");
         assert_eq!(
-            Finding::SilentBehind { last: leaf }.to_string(),
+            TraceFinding::SilentBehind { last: leaf }.to_string(),
             format!("no answer from behind {}", leaf.unwrap())
         );
     }
@@ -291,9 +291,11 @@ fn losses_on_the_way_back_name_no_hop() {
 #[test]
 fn a_path_is_said_to_be_dead_if_its_direction_is_known_soon() {
     let last = Some(IpAddr::from([10, 0, 1, 1]));
-    for (known_after, expected) in
-        [(0, Finding::DiesAfter { last }), (50, Finding::DiesAfter { last }), (80, Finding::SilentBehind { last })]
-    {
+    for (known_after, expected) in [
+        (0, TraceFinding::DiesAfter { last }),
+        (50, TraceFinding::DiesAfter { last }),
+        (80, TraceFinding::SilentBehind { last }),
+    ] {
         let mut net = Net::fabric(1, 1, 4);
         let dead = net.paths[&(0, 0)][2];
         net.routers[dead].loss = 1_000;
@@ -302,7 +304,7 @@ fn a_path_is_said_to_be_dead_if_its_direction_is_known_soon() {
         net.run(known_after);
         net.outbound = true;
         net.run(40);
-        let traces: Vec<Finding> = net.finished.iter().map(|trace| trace.finding).collect();
+        let traces: Vec<TraceFinding> = net.finished.iter().map(|trace| trace.finding).collect();
         assert_eq!(traces, [expected], "known after {known_after} s");
     }
 }
@@ -322,7 +324,11 @@ fn silent_hops_and_limited_errors_are_no_faults() {
         net.want(0, 0);
         net.run(30);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
-        assert_eq!((trace.hops().len(), trace.reached(), trace.finding), (5, true, Finding::Complete), "seed {seed}");
+        assert_eq!(
+            (trace.hops().len(), trace.reached(), trace.finding),
+            (5, true, TraceFinding::Complete),
+            "seed {seed}"
+        );
         assert_eq!(trace.hops()[silent].address, None);
     }
 }
@@ -335,7 +341,7 @@ fn random_loss_of_a_fifth_makes_no_dead_hop() {
         net.want(0, 0);
         net.run(60);
         let trace = *net.tracer.last(SlotId(0)).unwrap();
-        assert_eq!(trace.finding, Finding::Complete, "seed {seed}: {:?}", addresses(&trace));
+        assert_eq!(trace.finding, TraceFinding::Complete, "seed {seed}: {:?}", addresses(&trace));
         assert!(trace.reached() && trace.hops().len() == 5);
     }
 }
@@ -351,7 +357,7 @@ fn a_refusal_is_no_silence_and_has_its_reason() {
         let trace = net.tracer.last(SlotId(0)).unwrap();
         assert_eq!(trace.hops().len(), hop + 1);
         let (hop, reason) = (net.routers[index].address, Unreachable::Prohibited);
-        assert_eq!(trace.finding, Finding::RefusedBy { hop, reason });
+        assert_eq!(trace.finding, TraceFinding::RefusedBy { hop, reason });
         assert_eq!(trace.finding.to_string(), format!("refused by {hop} (prohibited)"));
     }
 }
@@ -367,7 +373,7 @@ fn a_nearer_refusal_replaces_the_hop_that_answered_before_it() {
     let hops: Vec<_> = trace.hops().iter().map(|hop| hop.address).collect();
     assert_eq!(hops, [None, None, None, Some(near)]);
     let reason = Unreachable::Prohibited;
-    assert_eq!(Finding::from_trace(&trace), Finding::RefusedBy { hop: near, reason });
+    assert_eq!(TraceFinding::from_trace(&trace), TraceFinding::RefusedBy { hop: near, reason });
     trace.record(4, router, Nanos(1), refused);
     assert_eq!(trace.hop(4).address, Some(near), "the first that refuses there");
 }
@@ -392,9 +398,11 @@ fn a_refusal_that_begins_or_ends_during_a_trace_names_no_other_hop() {
         } else {
             let before = net.path(0, 0).nth(1).unwrap();
             match trace.finding {
-                Finding::RefusedBy { hop, .. } => assert_eq!(hop, net.routers[index].address, "seed {seed}: {trace:?}"),
+                TraceFinding::RefusedBy { hop, .. } => {
+                    assert_eq!(hop, net.routers[index].address, "seed {seed}: {trace:?}");
+                }
                 // The destination has answered before.
-                Finding::LosesBehind { hop, .. } => assert_eq!(hop, before, "seed {seed}: {trace:?}"),
+                TraceFinding::LosesBehind { hop, .. } => assert_eq!(hop, before, "seed {seed}: {trace:?}"),
                 other => panic!("seed {seed}: {other}"),
             }
         }

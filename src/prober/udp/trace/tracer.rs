@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use kube_canary_kernel::region::List;
 
-use super::finding::Finding;
+use super::finding::TraceFinding;
 use super::path::{Reason, Trace};
 use super::run::Run;
 use crate::limits::{TRACES_KEPT, TRACES_PER_MESH_MINUTE, TRACES_PER_MINUTE};
@@ -169,7 +169,7 @@ impl Tracer {
     pub fn due(&mut self, now: Nanos, destination: impl Fn(SlotId) -> Option<SocketAddr>) -> Option<TraceProbe> {
         if let Some(Run { mut trace, .. }) = self.run.take_if(|run| run.is_over(now)) {
             self.free_at = self.free_at.max(now.plus(REST));
-            trace.finding = Finding::from_trace(&trace);
+            trace.finding = TraceFinding::from_trace(&trace);
             self.keep(&trace);
         }
         if self.run.is_none() {

@@ -297,7 +297,7 @@ fn a_single_loss_gives_its_flow_a_direction() {
         assert_eq!(ways.judge(Some(4)), None, "the probe between them is not decided");
         ways.lost(4, 11, extra);
         let count = |is_it: bool| u32::from(is_it && !extra);
-        let expected = Directions { there: count(there), back: count(!there), flows: 1 << 11, out: there };
+        let expected = LossDirections { there: count(there), back: count(!there), flows: 1 << 11, out: there };
         assert_eq!(ways.judge(Some(6)), Some(expected));
         assert_eq!(ways.judge(None), None);
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::prober::udp::stamp::packet::{PADDING_BYTES, REQUEST_BYTES, write_request};
-use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, Reply};
+use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, StampReply};
 use crate::splitmix::Random;
 
 const PORT: u16 = 8_080;
@@ -33,7 +33,7 @@ fn request(ssid: u16) -> [u8; REQUEST_BYTES] {
 fn ask(reflector: &mut Reflector, from: SocketAddr, ssid: u16, now: Nanos) -> Result<u32, Refused> {
     let mut out = [0; STAMP_ANSWER_BYTES_MAX];
     let bytes = reflector.answer(from, &request(ssid), &reflection(), now, &mut out)?;
-    let reply = Reply::read(&out[..bytes]).expect("an answer");
+    let reply = StampReply::read(&out[..bytes]).expect("an answer");
     assert_eq!((bytes, reply.ssid, reply.padding), (REQUEST_BYTES, ssid, Some(&[7; PADDING_BYTES])));
     Ok(reply.count)
 }
@@ -327,11 +327,11 @@ fn no_bytes_make_it_panic_and_no_answer_is_longer_than_its_request() {
         assert_eq!(result.is_ok(), len >= BASE_BYTES, "{len}");
         if let Ok(length) = result {
             assert!(length <= len && length >= BASE_BYTES, "{length} for {len}");
-            let reply = Reply::read(&out[..length]).expect("an answer");
+            let reply = StampReply::read(&out[..length]).expect("an answer");
             assert_eq!(reply.sender_sequence.to_be_bytes(), bytes[..4]);
             answered += 1;
         }
-        let _ = Reply::read(&bytes).map(|reply| reply.dwell());
+        let _ = StampReply::read(&bytes).map(|reply| reply.dwell());
     }
     assert!(answered > 10_000, "{answered}");
 }
