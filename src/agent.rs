@@ -236,7 +236,7 @@ impl ProbeLoop {
     fn new(
         settings: &RunSettings,
         own: OwnNode,
-        mut probers: Probers,
+        probers: Probers,
         view: Arc<View>,
         asked: mpsc::Sender<IpAddr>,
         series: SeriesSettings,
@@ -498,8 +498,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let line = "run --discovery static --node-name own --listen 127.0.0.1:0 --peer near=127.0.0.2 --probes udp";
-            let line = line.split_whitespace().map(Into::into).collect();
-            let Ok(Command::Run(settings)) = config::parse(line, &|_| None) else { panic!("of `run`") };
+            let line = line.split_whitespace().map(Into::into).collect::<Vec<_>>();
+            let Ok(Command::Run(settings)) = config::parse(&line, &|_| None) else { panic!("of `run`") };
             let (probers, _) = open::probers(&settings).expect("UDP sockets");
             let port = probers.udp.as_ref().expect("UDP is probed").wire_ref().reflector_port();
             let (allocator, _) = allocator::info_and_stats();

@@ -80,8 +80,8 @@ pub fn main_from(arguments: Vec<OsString>) -> i32 {
 }
 
 fn run(arguments: Vec<OsString>) -> i32 {
-    let arguments = arguments.into_iter().skip(1).collect();
-    let done = match config::parse(arguments, &|name| std::env::var(name).ok()) {
+    let arguments: Vec<OsString> = arguments.into_iter().skip(1).collect();
+    let done = match config::parse(&arguments, &|name| std::env::var(name).ok()) {
         Ok(Command::Print(text)) => print(&text),
         Ok(Command::Version { json }) => print(&version(json)),
         Ok(Command::Run(settings)) => agent::run(&settings).map_err(|error| error.to_string()),

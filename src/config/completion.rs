@@ -40,7 +40,8 @@ pub(super) fn resolve(typed: &Typed) -> Result<Command, UsageError> {
     let script: &[u8] = match shell.as_str() {
         "bash" => &BASH,
         "zsh" => &ZSH,
-        _ => &FISH,
+        "fish" => &FISH,
+        _ => return Err(UsageError::expected("SHELL", shell, &format!("one of {}", SHELLS.join(", ")))),
     };
     Ok(Command::Print(String::from_utf8_lossy(script).into_owned()))
 }
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     fn printed(line: &str) -> Result<String, String> {
-        match parse(line.split_whitespace().map(Into::into).collect(), &|_| None) {
+        match parse(&line.split_whitespace().map(Into::into).collect::<Vec<_>>(), &|_| None) {
             Ok(Command::Print(text)) => Ok(text),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error.0),

@@ -126,8 +126,8 @@ mod tests {
     use crate::config::{Command, parse};
 
     fn settings(line: &str) -> Result<DemoSettings, String> {
-        let arguments = ["demo"].into_iter().chain(line.split_whitespace()).map(Into::into).collect();
-        match parse(arguments, &|_| None) {
+        let arguments = ["demo"].into_iter().chain(line.split_whitespace()).map(Into::into).collect::<Vec<_>>();
+        match parse(&arguments, &|_| None) {
             Ok(Command::Demo(settings)) => Ok(settings),
             Ok(other) => panic!("{line}: {other:?}"),
             Err(error) => Err(error.0),

@@ -145,7 +145,7 @@ mod tests {
 
     fn settings(line: &str) -> Result<DoctorSettings, UsageError> {
         let env = |name: &str| (name == "POD_NAMESPACE").then(|| "agents".to_owned());
-        match parse(line.split_whitespace().map(Into::into).collect(), &env)? {
+        match parse(&line.split_whitespace().map(Into::into).collect::<Vec<_>>(), &env)? {
             Command::Doctor(settings) => Ok(settings),
             other => panic!("{other:?}"),
         }
@@ -176,7 +176,7 @@ mod tests {
                 "POD_NAMESPACE" | "KUBE_CANARY_SERVICE" => Some("canary".to_owned()),
                 _ => None,
             };
-            match parse(line.split_whitespace().map(Into::into).collect(), &env).unwrap() {
+            match parse(&line.split_whitespace().map(Into::into).collect::<Vec<_>>(), &env).unwrap() {
                 Command::Doctor(DoctorSettings {
                     shows: Shows::Now(Verdicts::Agreed(Agents::Service { own, .. })),
                     ..

@@ -5,6 +5,7 @@
 //! The table is made by functions. A constant would consist of pointers, which the loader relocates
 //! in every agent, so their pages would be dirty for as long as it runs.
 
+use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, ValueHint};
 
 use super::COMMANDS;
@@ -53,6 +54,12 @@ fn domains_file() -> Arg {
         "",
         "File with the failure domains, such as racks: NODE-NAME-PATTERN DOMAIN per line, # comments; read again when it changes",
     )
+}
+
+/// Returns the levels of the log. The last one is accepted and not listed: nothing is logged at it.
+fn log_levels() -> [PossibleValue; 6] {
+    let listed = PossibleValue::new;
+    [listed("error"), listed("warn"), listed("info"), listed("debug"), listed("off"), listed("trace").hide(true)]
 }
 
 /// Returns the flags that `kube-canary run` accepts.
@@ -118,7 +125,8 @@ pub fn run() -> Vec<Arg> {
         flag("heap-profile", "FILE", "KUBE_CANARY_HEAP_PROFILE", "",
             "Only in builds with jemalloc-profiling: heap profiles go to FILE at the end, and to FILE.1, FILE.2, ... at SIGUSR2"),
         flag("log-level", "LEVEL", "KUBE_CANARY_LOG_LEVEL", "info",
-            "Most detailed level that is logged: error, warn, info, debug or off").value_parser(["error", "warn", "info", "debug", "off"]),
+            "Most detailed level that is logged: error, warn, info, debug or off")
+            .value_parser(log_levels()).ignore_case(true),
         flag("log-format", "FORMAT", "KUBE_CANARY_LOG_FORMAT", "text",
             "Form of the log: text, or json with one object per line").value_parser(["text", "json"]),
     ]

@@ -134,8 +134,8 @@ impl FleetSettings {
 
 /// Resolves `--watch` and `--interval`. Returns none without `--watch`.
 pub(super) fn watch(typed: &Typed, default: Duration) -> Result<Option<Duration>, UsageError> {
-    typed.expect_beside("watch", &["interval", "until-eof"])?;
     let interval = typed.value("interval", duration_between(WATCH_INTERVAL_MIN, INTERVAL_MAX))?;
+    typed.expect_beside("watch", &["interval", "until-eof"])?;
     Ok(typed.switch("watch").then_some(interval.unwrap_or(default)))
 }
 
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn settings(line: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<FleetSettings, UsageError> {
-        match parse(line.split_whitespace().map(Into::into).collect(), env)? {
+        match parse(&line.split_whitespace().map(Into::into).collect::<Vec<_>>(), env)? {
             Command::Fleet(settings) => Ok(settings),
             other => panic!("{other:?}"),
         }

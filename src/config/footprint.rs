@@ -58,8 +58,8 @@ mod tests {
     use super::*;
 
     fn settings(line: &[&str]) -> Result<FootprintSettings, UsageError> {
-        let arguments = ["footprint"].iter().chain(line).map(Into::into).collect();
-        match parse(arguments, &|_| None)? {
+        let arguments = ["footprint"].iter().chain(line).map(Into::into).collect::<Vec<_>>();
+        match parse(&arguments, &|_| None)? {
             Command::Footprint(settings) => Ok(settings),
             other => panic!("{other:?}"),
         }

@@ -137,7 +137,8 @@ fn find(name: &str) -> Result<&'static str, UsageError> {
         return Ok(found);
     }
     let error = program().try_get_matches_from([NAME, name]).err();
-    let accepted = match error.as_ref().and_then(|error| error.get(ContextKind::SuggestedSubcommand)) {
+    let meant = error.and_then(|error| typed::meant(&error, ContextKind::SuggestedSubcommand, name));
+    let accepted = match meant {
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("expected one of {}", COMMANDS.join(", ")),
     };
@@ -160,15 +161,15 @@ fn help(topics: &[String]) -> Result<Command, UsageError> {
 /// [`UsageError`], one line.
 // Not inlined, so that this code is not placed within the agent's own code, which stays resident.
 #[inline(never)]
-pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageError> {
+pub fn parse(arguments: &[OsString], env: Env<'_>) -> Result<Command, UsageError> {
     let with_hint = |see: &str, error: UsageError| UsageError(format!("{error} (see kube-canary {see}--help)"));
-    let not_text = |raw: OsString| with_hint("", UsageError::expected("argument", &raw.to_string_lossy(), "UTF-8"));
-    let arguments: Vec<String> =
-        arguments.into_iter().map(|argument| argument.into_string().map_err(not_text)).collect::<Result<_, _>>()?;
+    let is_flag = |argument: &OsString| argument.as_encoded_bytes().starts_with(b"-");
     let (name, rest) = match arguments.split_first() {
-        Some((name, rest)) if !name.starts_with('-') => (find(name).map_err(|error| with_hint("", error))?, rest),
+        Some((name, rest)) if !is_flag(name) => {
+            (find(&name.to_string_lossy()).map_err(|error| with_hint("", error))?, rest)
+        }
         _ if arguments.iter().any(|argument| argument == "--help" || argument == "-h") => return help(&[]),
-        _ => (COMMANDS[0], &arguments[..]),
+        _ => (COMMANDS[0], arguments),
     };
     let done = match Typed::read(rest, command(name), env) {
         Ok(Line::Help) => help(&[name.to_owned()]),
@@ -181,10 +182,12 @@ pub fn parse(arguments: Vec<OsString>, env: Env<'_>) -> Result<Command, UsageErr
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
     use super::*;
 
     fn parsed(line: &str) -> Result<Command, UsageError> {
-        parse(line.split_whitespace().map(OsString::from).collect(), &|_| None)
+        parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>(), &|_| None)
     }
 
     fn printed(line: &str) -> String {
@@ -263,6 +266,37 @@ mod tests {
         let fleet = command("fleet");
         let sorted = fleet.get_opts().find(|flag| flag.get_id() == "sort").unwrap().get_possible_values();
         assert!(sorted.iter().map(clap::builder::PossibleValue::get_name).eq(Column::ALL.map(|(name, _)| name)));
+    }
+
+    #[test]
+    fn the_last_value_counts_and_a_request_for_help_is_answered_beside_a_wrong_one() {
+        assert!(matches!(parsed("--peer a=127.0.0.2 --log-level bad --log-level INFO"), Ok(Command::Run(_))));
+        for line in ["fleet --sort bad --help", "fleet node-a -h", "completion tcsh --help", "help nothing --help"] {
+            assert!(printed(line).contains("Usage: kube-canary"), "{line}");
+        }
+        assert!(printed("ping -V --bad").starts_with("kube-canary "));
+    }
+
+    #[test]
+    fn a_refusal_names_what_was_typed() {
+        for (line, error) in [
+            ("fleet -o yaml", r#"-o "yaml": expected wide or json"#),
+            ("fleet --output json -o yaml", r#"-o "yaml": expected wide or json"#),
+            ("fleet --sort", "--sort: expected a value, COLUMN"),
+            ("ping a -c", "-c: expected a value, N"),
+            ("ping -c x a -- --count", r#"-c "x": expected a whole number"#),
+            ("ping -q=1 a", r#"-q "1": expected no value"#),
+            ("version -- --json", r#"unexpected argument "--json": expected flags"#),
+            ("fleet --interval x", r#"--interval "x": expected a number and a unit"#),
+            ("version --seconds", "unknown flag --seconds: expected one of --json"),
+            ("completion tcsh", r#"SHELL "tcsh": expected one of bash, zsh, fish"#),
+        ] {
+            let found = parsed(line).unwrap_err().0;
+            assert!(found.starts_with(error), "{line}: {found}");
+        }
+        let raw = ["fleet".into(), "--url".into(), OsString::from_vec(vec![0xff])];
+        let found = parse(&raw, &|_| None).unwrap_err().0;
+        assert_eq!(found, "--url \"\u{fffd}\": expected UTF-8 (see kube-canary fleet --help)");
     }
 
     #[test]

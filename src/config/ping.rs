@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     fn settings(line: &str) -> Result<PingSettings, UsageError> {
-        match parse(line.split_whitespace().map(Into::into).collect(), &|_| None)? {
+        match parse(&line.split_whitespace().map(Into::into).collect::<Vec<_>>(), &|_| None)? {
             Command::Ping(settings) => Ok(settings),
             other => panic!("{other:?}"),
         }

@@ -322,7 +322,7 @@ mod tests {
     use super::*;
 
     fn settings(line: &str, env: Env<'_>) -> Result<RunSettings, UsageError> {
-        match parse(line.split_whitespace().map(Into::into).collect(), env)? {
+        match parse(&line.split_whitespace().map(Into::into).collect::<Vec<_>>(), env)? {
             Command::Run(settings) => Ok(*settings),
             other => panic!("{other:?}"),
         }

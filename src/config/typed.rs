@@ -1,9 +1,15 @@
 //! The first stage: which text each flag was given, and where that text came from.
 
-use clap::Arg;
+use std::ffi::{OsStr, OsString};
+
+use clap::builder::PossibleValue;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, value_parser};
 
 use super::{Env, UsageError};
+
+/// The arguments of a command that takes none. They are refused once all flags are read.
+const UNEXPECTED: &str = "unexpected";
 
 /// A text for a flag, and the name to use in an error: the flag or the variable.
 #[derive(Debug)]
@@ -34,44 +40,77 @@ pub struct Typed {
 impl Typed {
     /// Reads the arguments by `clap`. A flag that is not given takes its value from its variable,
     /// unless that is empty. Arguments without a flag may stand between the flags or after them.
-    pub fn read(arguments: &[String], mut command: clap::Command, env: Env<'_>) -> Result<Line, UsageError> {
-        let variable = |flag: &Arg| Some((flag.get_id().clone(), flag.get_env()?.to_str()?.to_owned()));
-        let variables: Vec<_> = command.get_arguments().filter_map(variable).collect();
+    ///
+    /// Values are checked once all arguments are read. So the last value of a flag counts, and a
+    /// request for help is answered beside a wrong value.
+    pub fn read(arguments: &[OsString], command: clap::Command, env: Env<'_>) -> Result<Line, UsageError> {
+        let flags: Vec<Arg> = command.get_arguments().cloned().collect();
+        let mut reader = command.no_binary_name(true).version(env!("CARGO_PKG_VERSION"));
         // Set but empty means not given, and an error names the variable.
-        command = command.mut_args(|flag| flag.env(None)).no_binary_name(true);
-        let mut matches = match command.try_get_matches_from_mut(arguments) {
+        reader = reader.mut_args(|flag| {
+            let flag = flag.env(None);
+            if flag.get_action().takes_values() { flag.value_parser(value_parser!(OsString)) } else { flag }
+        });
+        reader = reader.mut_arg("version", |flag| flag.action(ArgAction::Version));
+        if !flags.iter().any(Arg::is_positional) {
+            let others = Arg::new(UNEXPECTED).num_args(1..).action(ArgAction::Append).hide(true);
+            reader = reader.arg(others.value_parser(value_parser!(OsString)));
+        }
+        let mut matches = match reader.try_get_matches_from_mut(arguments) {
             Ok(matches) => matches,
             Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Line::Help),
-            Err(error) => return Err(refusal(&error, &command)),
+            Err(error) if error.kind() == ErrorKind::DisplayVersion => return Ok(Line::Version),
+            Err(error) => return Err(refusal(&error, &flags, arguments)),
         };
-        if matches.get_flag("version") {
-            return Ok(Line::Version);
+        if let Ok(Some(mut others)) = matches.try_remove_many::<OsString>(UNEXPECTED) {
+            let first = others.next().unwrap_or_default();
+            return Err(UsageError(format!("unexpected argument {:?}: expected flags", first.to_string_lossy())));
         }
         let mut typed = Self { given: Vec::new(), positional: Vec::new() };
-        for argument in command.get_arguments() {
-            let id = argument.get_id().as_str();
-            if argument.is_positional() {
-                typed.positional = matches.remove_many(id).into_iter().flatten().collect();
-            } else if argument.get_action().takes_values() {
-                let name = spelling(argument, arguments);
-                let values = matches.remove_many(id).into_iter().flatten();
-                typed.given.extend(values.map(|value| Given { flag: id.to_owned(), name: name.clone(), value }));
-            } else if matches.contains_id(id) && matches.get_flag(id) {
-                typed.given.push(Given { flag: id.to_owned(), name: format!("--{id}"), value: String::new() });
-            }
-        }
-        for (id, name) in variables {
-            let Some(value) = env(&name).filter(|value| !value.is_empty() && !typed.switch(id.as_str())) else {
-                continue;
+        for flag in &flags {
+            let id = flag.get_id().as_str();
+            let name = if flag.is_positional() { "argument".to_owned() } else { spelling(flag, arguments) };
+            let text = |raw: OsString| {
+                raw.into_string().map_err(|raw| UsageError::expected(&name, &raw.to_string_lossy(), "UTF-8"))
             };
-            let choices = command.get_arguments().find(|flag| *flag.get_id() == id).map(Arg::get_possible_values);
-            let choices: Vec<String> = choices.iter().flatten().map(|choice| choice.get_name().to_owned()).collect();
-            if !choices.is_empty() && !choices.contains(&value) {
-                return Err(UsageError::expected(&name, &value, &alternatives(&choices)));
+            if !flag.get_action().takes_values() {
+                if matches.try_get_one::<bool>(id).ok().flatten() == Some(&true) {
+                    typed.given.push(Given { flag: id.to_owned(), name, value: String::new() });
+                }
+                continue;
             }
-            typed.given.push(Given { flag: id.to_string(), name, value });
+            let values: Vec<String> =
+                matches.remove_many(id).into_iter().flatten().map(text).collect::<Result<_, _>>()?;
+            if flag.is_positional() {
+                typed.positional = values;
+                continue;
+            }
+            let given = |value| Given { flag: id.to_owned(), name: name.clone(), value };
+            typed.given.extend(values.into_iter().map(given));
+            let variable = flag.get_env().and_then(OsStr::to_str).filter(|_| !typed.switch(id));
+            if let Some(name) = variable
+                && let Some(value) = env(name).filter(|value| !value.is_empty())
+            {
+                typed.given.push(Given { flag: id.to_owned(), name: name.to_owned(), value });
+            }
+            typed.check_choice(flag)?;
         }
         Ok(Line::Command(typed))
+    }
+
+    /// Checks that what a flag was given is one of its choices, if it has any.
+    fn check_choice(&self, flag: &Arg) -> Result<(), UsageError> {
+        let (choices, ignores_case) = (flag.get_possible_values(), flag.is_ignore_case_set());
+        match self.last(flag.get_id().as_str()) {
+            Some(Given { name, value, .. })
+                if !choices.is_empty() && !choices.iter().any(|choice| choice.matches(value, ignores_case)) =>
+            {
+                let listed = choices.iter().filter(|choice| !choice.is_hide_set());
+                let listed: Vec<&str> = listed.map(PossibleValue::get_name).collect();
+                Err(UsageError::expected(name, value, &alternatives(&listed)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Refuses flags that mean nothing without a switch.
@@ -128,52 +167,69 @@ impl Typed {
     }
 }
 
-/// Returns the name of a flag as it was typed: its letter, or the whole name.
-fn spelling(flag: &Arg, arguments: &[String]) -> String {
+/// Returns the name of a flag as it was typed last: its letter, or the whole name.
+fn spelling(flag: &Arg, arguments: &[OsString]) -> String {
     let long = format!("--{}", flag.get_id());
-    let is_long = |argument: &String| argument.split('=').next() == Some(&long);
-    match flag.get_short() {
-        Some(letter) if !arguments.iter().any(is_long) => format!("-{letter}"),
-        _ => long,
-    }
+    let flags = arguments.iter().map(|argument| argument.to_string_lossy()).take_while(|argument| argument != "--");
+    let names = flags.filter_map(|argument| match argument.strip_prefix('-') {
+        Some(whole) if whole.starts_with('-') => (argument.split('=').next() == Some(&long)).then(|| long.clone()),
+        Some(letters) => flag.get_short().filter(|letter| letters.contains(*letter)).map(|letter| format!("-{letter}")),
+        None => None,
+    });
+    names.last().unwrap_or(long)
 }
 
 /// Returns "a, b or c".
-fn alternatives(all: &[String]) -> String {
+fn alternatives(all: &[&str]) -> String {
     match all {
         [rest @ .., last] if !rest.is_empty() => format!("{} or {last}", rest.join(", ")),
         all => all.concat(),
     }
 }
 
+/// Returns what `clap` takes for the word that was meant, if it begins as the one that was typed.
+/// It finds similar words also where nothing is meant.
+pub fn meant(error: &clap::Error, kind: ContextKind, typed: &str) -> Option<String> {
+    let begins_alike = |word: &&String| {
+        let first = |word: &str| word.trim_start_matches('-').chars().next();
+        first(word) == first(typed)
+    };
+    match error.get(kind)? {
+        ContextValue::String(word) => Some(word).filter(begins_alike).cloned(),
+        ContextValue::Strings(words) => words.iter().rfind(begins_alike).cloned(),
+        _ => None,
+    }
+}
+
 /// Returns the error of `clap` as one line.
-fn refusal(error: &clap::Error, command: &clap::Command) -> UsageError {
-    let one = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
-    let value = one(ContextKind::InvalidValue);
-    let argument = one(ContextKind::InvalidArg);
-    // `clap` names a flag with its placeholder, `--count <N>`, and other arguments as `[SHELL]...`.
-    let (name, placeholder) = argument.split_once(' ').unwrap_or((&argument, ""));
-    let meant = |kind| error.get(kind).map(|meant| format!("did you mean {meant}?"));
-    UsageError(match (error.kind(), error.get(ContextKind::ValidValue)) {
-        (ErrorKind::InvalidValue, Some(ContextValue::Strings(all))) if !all.is_empty() => {
-            let is_flag = name.starts_with('-');
-            let accepted = if is_flag { alternatives(all) } else { format!("one of {}", all.join(", ")) };
-            let meant = meant(ContextKind::SuggestedValue).map(|meant| format!("; {meant}"));
-            let accepted = accepted + &meant.unwrap_or_default();
-            return UsageError::expected(name.trim_matches(['[', ']', '<', '>', '.']), &value, &accepted);
-        }
+fn refusal(error: &clap::Error, flags: &[Arg], arguments: &[OsString]) -> UsageError {
+    let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
+    let (argument, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
+    // `clap` names a flag with its placeholder: `--count <N>`.
+    let (long, placeholder) = argument.split_once(' ').unwrap_or((&argument, ""));
+    let flag = flags.iter().find(|flag| flag.get_long() == long.strip_prefix("--"));
+    let name = flag.map_or_else(|| long.to_owned(), |flag| spelling(flag, arguments));
+    let texts = arguments.iter().map(|argument| argument.to_string_lossy());
+    let switch = texts.filter(|text| !text.starts_with("--")).find_map(|text| {
+        let (name, value) = text.split_once('=').filter(|(name, _)| name.starts_with('-'))?;
+        Some((name.to_owned(), value.to_owned()))
+    });
+    UsageError(match (error.kind(), switch) {
         (ErrorKind::InvalidValue, _) => {
             format!("{name}: expected a value, {}", placeholder.trim_start_matches('<').trim_end_matches('>'))
         }
-        (ErrorKind::TooManyValues, _) => return UsageError::expected(name, &value, "no value"),
-        (ErrorKind::UnknownArgument, _) if !name.starts_with('-') => {
-            format!("unexpected argument {argument:?}: expected flags")
+        (ErrorKind::TooManyValues, _) => return UsageError::expected(&name, &value, "no value"),
+        (ErrorKind::UnknownArgument, Some((name, value))) if argument == "-=" => {
+            return UsageError::expected(&name, &value, "no value");
         }
         (ErrorKind::UnknownArgument, _) => {
-            let flags = command.get_arguments().filter_map(Arg::get_long);
-            let known: Vec<String> = flags.map(|flag| format!("--{flag}")).collect();
-            let listed = || format!("expected one of {}", known.join(", "));
-            format!("unknown flag {name}: {}", meant(ContextKind::SuggestedArg).unwrap_or_else(listed))
+            let meant = meant(error, ContextKind::SuggestedArg, &argument);
+            let known = || {
+                let known = flags.iter().filter_map(Arg::get_long).map(|flag| format!("--{flag}"));
+                format!("expected one of {}", known.collect::<Vec<_>>().join(", "))
+            };
+            let accepted = meant.map_or_else(known, |meant| format!("did you mean {meant}?"));
+            format!("unknown flag {argument}: {accepted}")
         }
         _ => error.to_string().lines().next().unwrap_or_default().to_owned(),
     })
