@@ -8,7 +8,7 @@ use tokio::io::unix::AsyncFd;
 
 #[derive(Debug)]
 enum Descriptor {
-    WatchedDescriptor(AsyncFd<OwnedFd>),
+    Watched(AsyncFd<OwnedFd>),
     Unwatched(OwnedFd),
 }
 
@@ -30,7 +30,7 @@ impl WatchedDescriptor {
     /// # Errors
     /// The error of `epoll_ctl`.
     pub fn new(fd: OwnedFd, name: &'static str) -> io::Result<Self> {
-        Ok(Self { fd: Some(Descriptor::WatchedDescriptor(watch(fd)?)), name, logged: false })
+        Ok(Self { fd: Some(Descriptor::Watched(watch(fd)?)), name, logged: false })
     }
 
     /// Takes `fd` without making tokio watch it.
@@ -43,7 +43,7 @@ impl WatchedDescriptor {
     #[expect(clippy::expect_used, reason = "there before and after every call")]
     pub fn get(&self) -> &OwnedFd {
         match self.fd.as_ref().expect("present") {
-            Descriptor::WatchedDescriptor(fd) => fd.get_ref(),
+            Descriptor::Watched(fd) => fd.get_ref(),
             Descriptor::Unwatched(fd) => fd,
         }
     }
@@ -51,9 +51,9 @@ impl WatchedDescriptor {
     /// Makes tokio watch the descriptor, or not.
     pub fn watch(&mut self, watched: bool) {
         self.fd = match self.fd.take() {
-            Some(Descriptor::WatchedDescriptor(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
+            Some(Descriptor::Watched(fd)) if !watched => Some(Descriptor::Unwatched(fd.into_inner())),
             Some(Descriptor::Unwatched(fd)) if watched => Some(match fd.try_clone().and_then(watch) {
-                Ok(watched) => Descriptor::WatchedDescriptor(watched),
+                Ok(watched) => Descriptor::Watched(watched),
                 Err(error) => {
                     if !std::mem::replace(&mut self.logged, true) {
                         log::warn!("cannot wait for {}, so it is only read when probes are sent: {error}", self.name);
@@ -70,7 +70,7 @@ impl WatchedDescriptor {
         match &self.fd {
             // Readiness is edge-triggered, and the caller reads until nothing is left, so it
             // can be cleared here.
-            Some(Descriptor::WatchedDescriptor(fd)) => match fd.readable().await {
+            Some(Descriptor::Watched(fd)) => match fd.readable().await {
                 Ok(mut guard) => guard.clear_ready(),
                 Err(error) => {
                     log::error!("cannot wait for {}: {error}", self.name);

@@ -113,7 +113,7 @@ pub enum Event {
         rtt: Nanos,
         /// Whether a later probe of this peer was answered before (RFC 4737).
         reordered: bool,
-        /// ICMP sequence number of the probe.
+        /// Low 16 bits of the probe's sequence number.
         sequence: u16,
         /// Source of the timestamps.
         stamp: Stamp,

@@ -174,8 +174,8 @@ impl Probers {
 
     /// Returns the number of packets that the kernel dropped because a queue was full. `None` if it
     /// does not tell it.
-    pub fn drops(&mut self) -> Option<u64> {
-        let icmp = self.icmp.as_mut().map_or(Some(0), |icmp| icmp.wire().drops())?;
+    pub fn drops(&self) -> Option<u64> {
+        let icmp = self.icmp.as_ref().map_or(Some(0), |icmp| icmp.wire_ref().drops())?;
         Some(icmp + self.udp.as_ref().map_or(Some(0), |udp| udp.wire_ref().drops())?)
     }
 

@@ -309,7 +309,6 @@ impl<const WORDS: usize> Batch<WORDS> {
     }
 }
 
-/// Returns the bytes of words.
 /// Returns the software timestamp in a control block of which the kernel filled `length` bytes. It
 /// is at the front, also on the error queue, whatever other options are enabled. In any other
 /// layout there is no timestamp, and the agent's own time is used.

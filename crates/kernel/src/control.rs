@@ -12,7 +12,7 @@ use crate::name::Name;
 const HEAD_BYTES: usize = 16;
 const WORD_BYTES: usize = size_of::<u64>();
 
-/// Returns the bytes of a block that holds messages with data of these lengths.
+/// Returns the number of words of a block that holds messages with data of these lengths.
 pub const fn words<const N: usize>(data_bytes: [usize; N]) -> usize {
     let (mut words, mut i) = (0, 0);
     while i < N {

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "rustix has no list with holes")]
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 
 /// A descriptor to poll, or none.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +14,8 @@ impl Polled {
     pub const NONE: Self = Self(libc::pollfd { fd: -1, events: 0, revents: 0 });
 
     /// Returns a descriptor to poll until it is readable or writable.
-    pub fn watching(fd: &impl AsRawFd) -> Self {
-        Self(libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 })
+    pub fn watching(fd: &impl AsFd) -> Self {
+        Self(libc::pollfd { fd: fd.as_fd().as_raw_fd(), events: libc::POLLIN | libc::POLLOUT, revents: 0 })
     }
 
     /// Whether the kernel has reported anything.

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "options and calls without a safe wrapper; each block says why it is sound")]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
 use socket2::SockFilter;
 use tokio::io::Interest;
@@ -10,13 +10,14 @@ use tokio::io::unix::AsyncFd;
 
 const ON: libc::c_int = 1;
 
-/// Returns a duplicate of `fd` that is closed on exec.
+/// Returns a duplicate of `fd` that is closed on exec. It is for a library that gives the number of
+/// its descriptor alone, which the library must still own: another number has another duplicate.
 ///
 /// # Errors
 /// The error of `fcntl`, for example if no descriptor is left.
 pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the call takes numbers alone, and refuses one that is no descriptor.
-    let duplicate = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    let duplicate = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, libc::STDERR_FILENO + 1) };
     if duplicate < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -35,10 +36,10 @@ pub fn watch(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 }
 
 /// Sets one socket option. It is private, because the value of some options has addresses.
-fn set<T>(fd: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
+fn set<T>(fd: &impl AsFd, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
     let length = libc::socklen_t::try_from(size_of::<T>()).map_err(io::Error::other)?;
     // SAFETY: `value` outlives the call, and `length` is its size.
-    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
+    let done = unsafe { libc::setsockopt(fd.as_fd().as_raw_fd(), level, name, (&raw const *value).cast(), length) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
@@ -51,7 +52,7 @@ fn set<T>(fd: &impl AsRawFd, level: libc::c_int, name: libc::c_int, value: &T) -
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn stamp_all(fd: &impl AsRawFd) -> io::Result<()> {
+pub fn stamp_all(fd: &impl AsFd) -> io::Result<()> {
     let flags =
         libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
@@ -62,7 +63,7 @@ pub fn stamp_all(fd: &impl AsRawFd) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn stamp_arrivals(fd: &impl AsRawFd) -> io::Result<()> {
+pub fn stamp_arrivals(fd: &impl AsFd) -> io::Result<()> {
     let flags = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     set(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &flags)
 }
@@ -71,7 +72,7 @@ pub fn stamp_arrivals(fd: &impl AsRawFd) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn deliver_ttl(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
+pub fn deliver_ttl(fd: &impl AsFd, over_ipv6: bool) -> io::Result<()> {
     let of_v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT);
     let (level, name) = if over_ipv6 { of_v6 } else { (libc::IPPROTO_IP, libc::IP_RECVTTL) };
     set(fd, level, name, &ON)
@@ -81,7 +82,7 @@ pub fn deliver_ttl(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn deliver_destination(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
+pub fn deliver_destination(fd: &impl AsFd, over_ipv6: bool) -> io::Result<()> {
     let of_v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO);
     let (level, name) = if over_ipv6 { of_v6 } else { (libc::IPPROTO_IP, libc::IP_PKTINFO) };
     set(fd, level, name, &ON)
@@ -91,7 +92,7 @@ pub fn deliver_destination(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()>
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn deliver_errors(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
+pub fn deliver_errors(fd: &impl AsFd, over_ipv6: bool) -> io::Result<()> {
     let of_v6 = (libc::IPPROTO_IPV6, libc::IPV6_RECVERR);
     let (level, name) = if over_ipv6 { of_v6 } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
     set(fd, level, name, &ON)
@@ -102,7 +103,7 @@ pub fn deliver_errors(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn never_fragment(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
+pub fn never_fragment(fd: &impl AsFd, over_ipv6: bool) -> io::Result<()> {
     if over_ipv6 {
         set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &libc::IPV6_PMTUDISC_PROBE)?;
         set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, &ON)
@@ -115,7 +116,7 @@ pub fn never_fragment(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn deliver_echo_replies_only(fd: &impl AsRawFd, over_ipv6: bool) -> io::Result<()> {
+pub fn deliver_echo_replies_only(fd: &impl AsFd, over_ipv6: bool) -> io::Result<()> {
     // From linux/icmp.h and linux/icmpv6.h; the libc crate lacks them.
     const SOL_RAW: libc::c_int = 255;
     const ICMP_FILTER: libc::c_int = 1;
@@ -136,7 +137,7 @@ pub fn deliver_echo_replies_only(fd: &impl AsRawFd, over_ipv6: bool) -> io::Resu
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn choose_port_later(fd: &impl AsRawFd) -> io::Result<()> {
+pub fn choose_port_later(fd: &impl AsFd) -> io::Result<()> {
     set(fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &ON)
 }
 
@@ -145,7 +146,7 @@ pub fn choose_port_later(fd: &impl AsRawFd) -> io::Result<()> {
 ///
 /// # Errors
 /// The error of `setsockopt`.
-pub fn choose_by(fd: &impl AsRawFd, program: &[SockFilter]) -> io::Result<()> {
+pub fn choose_by(fd: &impl AsFd, program: &[SockFilter]) -> io::Result<()> {
     let len = libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?;
     // A `SockFilter` is a transparent `sock_filter`, of which there are `len`. The kernel copies
     // them, and writes nothing.

@@ -96,8 +96,8 @@ impl ErrorEstimate {
         Self { synchronized, ptp: false, scale, multiplier }
     }
 
-    /// Returns the estimate of a clock with this largest error, as `sys::ntp` returns it: `None` if
-    /// the clock is not synchronized.
+    /// Returns the estimate of a clock with this largest error, as `kube_canary_kernel::ntp`
+    /// returns it: `None` if the clock is not synchronized.
     pub fn from_clock_error(error: Option<Nanos>) -> Self {
         error.map_or(Self::UNKNOWN, |error| Self::new(error, true))
     }

@@ -132,6 +132,8 @@ impl Trace {
     pub(super) fn record(&mut self, ttl: u8, address: IpAddr, rtt: Nanos, end: End) {
         // Behind the end there is no path, unless something answers from there after all.
         let is_behind = match (self.end, end) {
+            // What reaches the end and is refused there is lost: its agent may be replaced.
+            (End::Reached, End::Refused(_)) => ttl >= self.len,
             (End::Reached, _) => ttl > self.len,
             (End::Refused(_), End::Refused(_)) => ttl > self.len || ttl == self.len && self.end != end,
             _ => false,

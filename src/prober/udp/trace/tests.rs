@@ -379,6 +379,22 @@ fn a_nearer_refusal_replaces_the_hop_that_answered_before_it() {
 }
 
 #[test]
+fn a_refusal_at_the_destination_takes_no_answer_of_it() {
+    let [hop, destination] = [[10, 0, 0, 3], [10, 0, 0, 4]].map(IpAddr::from);
+    let mut trace = Trace::new(SlotId(0), Flow(0), Reason::Requested, Nanos(0));
+    for _ in 0..20 {
+        trace.sent(1);
+        trace.sent(2);
+        trace.record(1, hop, Nanos(1), End::Silent);
+        trace.record(2, destination, Nanos(1), End::Reached);
+    }
+    trace.sent(2);
+    trace.record(2, destination, Nanos(1), End::Refused(Unreachable::Port));
+    assert_eq!((trace.end, trace.hop(2).answered, trace.hop(2).sent), (End::Reached, 20, 21));
+    assert_eq!(TraceFinding::from_trace(&trace), TraceFinding::Complete);
+}
+
+#[test]
 fn a_refusal_that_begins_or_ends_during_a_trace_names_no_other_hop() {
     for seed in 0..200 {
         let mut net = Net::fabric(seed, 1, 4);
