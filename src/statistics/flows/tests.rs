@@ -172,7 +172,7 @@ fn half(count: u8, outcome: impl Fn(u8) -> (u8, bool)) -> [FlowReading; FLOWS] {
 }
 
 #[test]
-fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_trace_candidate() {
+fn a_link_that_loses_a_fifth_and_a_flow_that_loses_alone_are_trace_candidates() {
     let quiet = half(48, |at| (at % 16, false));
     let trace = |newer, older| RecentFlows::new([newer, older]).trace_candidate();
     assert_eq!(trace(quiet, quiet), None);
