@@ -10,6 +10,9 @@ use clap::{Arg, ArgAction, ValueHint};
 
 use super::COMMANDS;
 use super::completion::SHELLS;
+use super::fleet::Column;
+use super::run::SOURCES;
+use crate::exposition::LinkSeries;
 
 /// A flag without a value.
 fn switch(name: &'static str, help: &'static str) -> Arg {
@@ -28,6 +31,11 @@ fn typed_only(name: &'static str, value: &'static str, default: &'static str, he
 
 fn flag(name: &'static str, value: &'static str, env: &'static str, default: &'static str, help: &'static str) -> Arg {
     typed_only(name, value, default, help).env(env)
+}
+
+/// Returns the names of choices. They are listed where they are resolved.
+fn names<T, const N: usize>(choices: [(&'static str, T); N]) -> [&'static str; N] {
+    choices.map(|(name, _)| name)
 }
 
 /// Returns the flag without a hint if its possible values are known. A shell then adds a space
@@ -76,7 +84,7 @@ pub fn run() -> Vec<Arg> {
             "Further DNS name under which the page and /api may be requested; may be given again, or separated by commas")
             .action(ArgAction::Append),
         flag("discovery", "SOURCE", "KUBE_CANARY_DISCOVERY", "kubernetes inside a cluster, else static",
-            "Source of the peers: kubernetes, dns or static").value_parser(["kubernetes", "dns", "static"]),
+            "Source of the peers: kubernetes, dns or static").value_parser(names(SOURCES)),
         flag("namespace", "NAME", "POD_NAMESPACE", "the service account's",
             "kubernetes: namespace of the Service").short('n'),
         flag("service", "NAME", "KUBE_CANARY_SERVICE", "kube-canary",
@@ -109,7 +117,7 @@ pub fn run() -> Vec<Arg> {
         flag("network", "LIST", "KUBE_CANARY_NETWORK", "pod",
             "pod, or pod,node: peers are also probed at their nodes' own addresses, which they report").value_parser(["pod", "pod,node"]),
         flag("link-series", "WHAT", "KUBE_CANARY_LINK_SERIES", "full",
-            "Series of each link: full (counters and a histogram), counters, or none").value_parser(["full", "counters", "none"]),
+            "Series of each link: full (counters and a histogram), counters, or none").value_parser(names(LinkSeries::ALL)),
         flag("max-series", "N", "KUBE_CANARY_MAX_SERIES", "10000",
             "Largest number of exported series, 200 to 10000000; links beyond it are left out"),
         flag("forget-after", "DURATION", "KUBE_CANARY_FORGET_AFTER", "5m",
@@ -235,7 +243,7 @@ pub fn fleet() -> Vec<Arg> {
         url(), service(), namespace(), port(),
         typed_only("sort", "COLUMN", "rss",
             "Sort by node, rss, dirty, cores, threads, allocator, version, cpu, loss, worst or lag; numbers largest first")
-            .value_parser(["node", "rss", "dirty", "cores", "threads", "allocator", "version", "cpu", "loss", "worst", "lag"]),
+            .value_parser(names(Column::ALL)),
         typed_only("group-by", "allocator", "",
             "Show a row per allocator and number of CPUs: medians, ranges, and which is smallest").value_parser(["allocator"]),
         typed_only("output", "FORMAT", "a table within 100 columns",

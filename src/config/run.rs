@@ -267,9 +267,11 @@ fn node_name(typed: &Typed) -> Result<String, UsageError> {
     name(hostname.trim()).map_err(|_| UsageError("--node-name: the hostname is empty; give a name".into()))
 }
 
+/// The sources of the peers, and the flags that belong to each.
+pub(super) const SOURCES: [(&str, &[&str]); 3] =
+    [("kubernetes", &["namespace", "service"]), ("dns", &["dns"]), ("static", &["peer", "peers-file"])];
+
 fn discovery(typed: &Typed, env: Env<'_>, port: u16) -> Result<DiscoverySource, UsageError> {
-    const SOURCES: [(&str, &[&str]); 3] =
-        [("kubernetes", &["namespace", "service"]), ("dns", &["dns"]), ("static", &["peer", "peers-file"])];
     let chosen = match typed.text("discovery") {
         Some(source) => source,
         // A flag of a source selects that source, like its name.
