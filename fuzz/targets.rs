@@ -6,6 +6,8 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
+use kube_canary::check::Check;
+use kube_canary::checks;
 use kube_canary::discovery;
 use kube_canary::exposition::{self, Format};
 use kube_canary::http;
@@ -31,7 +33,7 @@ const EPOCH: u64 = 1_800_000_000;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All fuzz targets by name.
-pub const ALL: [Target; 17] = [
+pub const ALL: [Target; 18] = [
     ("icmp", icmp),
     ("stamp_reply", stamp_reply),
     ("stamp_request", stamp_request),
@@ -40,6 +42,7 @@ pub const ALL: [Target; 17] = [
     ("dns", discovery::dns::fuzz_answer),
     ("identity", discovery::fuzzing::identity),
     ("peers_file", discovery::fuzzing::peers_file),
+    ("checks_file", checks::fuzzing::checks_file),
     ("http_path", http_path),
     ("accept_encoding", http::fuzz_accept_encoding),
     ("report_split", report_split),
@@ -128,13 +131,24 @@ pub fn report_split(data: &[u8]) {
 /// Parses any bytes as a report, and judges it.
 pub fn report(data: &[u8]) {
     let mut matrix = Matrix::new(EPOCH);
-    for (is_source, object) in objects(data, data.len().max(1)).0 {
-        if is_source {
-            if let Ok(source) = serde_json::from_slice::<Source<'_>>(&object) {
-                matrix.begin_row(&source, 0);
+    matrix.set_checks(&["dns".into(), "web".into()]);
+    for (part, object) in objects(data, data.len().max(1)).0 {
+        match part {
+            "source" => {
+                if let Ok(source) = serde_json::from_slice::<Source<'_>>(&object) {
+                    matrix.begin_row(&source, 0);
+                }
             }
-        } else if let Ok(peer) = serde_json::from_slice::<Peer<'_>>(&object) {
-            matrix.peer(&peer);
+            "check" => {
+                if let Ok(check) = serde_json::from_slice::<Check<'_>>(&object) {
+                    matrix.check(&check);
+                }
+            }
+            _ => {
+                if let Ok(peer) = serde_json::from_slice::<Peer<'_>>(&object) {
+                    matrix.peer(&peer);
+                }
+            }
         }
     }
     judge(matrix);
@@ -143,8 +157,10 @@ pub fn report(data: &[u8]) {
 /// Reads any bytes as a compact report, and judges what it says.
 pub fn compact_report(data: &[u8]) {
     let mut matrix = Matrix::new(EPOCH);
+    matrix.set_checks(&["dns".into(), "web".into()]);
     let Ok(mut reader) = CompactReader::new(data, EPOCH) else { return };
     matrix.begin_row(&reader.source, 0);
+    assert!(reader.checks.iter().all(|check| matrix.check(check)), "each once");
     while let Some((hash, peer)) = reader.next_peer() {
         matrix.peer(&Peer { node: Cow::Owned(format!("{hash:x}")), ..peer });
     }
@@ -152,15 +168,16 @@ pub fn compact_report(data: &[u8]) {
     judge(matrix);
 }
 
-/// Splits a report into its objects. Returns for each whether it is the source, and its text. Also
-/// returns whether the end of the report was found.
-fn objects(text: &[u8], piece: usize) -> (Vec<(bool, Vec<u8>)>, bool) {
+/// Splits a report into its objects. Returns for each what it is, and its text. Also returns
+/// whether the end of the report was found.
+fn objects(text: &[u8], piece: usize) -> (Vec<(&'static str, Vec<u8>)>, bool) {
     let (mut splitter, mut found) = (Splitter::default(), Vec::new());
     for mut piece in text.chunks(piece) {
         loop {
             match splitter.next(&mut piece) {
-                Ok(Some(ReportObject::Source(text))) => found.push((true, text.to_vec())),
-                Ok(Some(ReportObject::Peer(text))) => found.push((false, text.to_vec())),
+                Ok(Some(ReportObject::Source(text))) => found.push(("source", text.to_vec())),
+                Ok(Some(ReportObject::Check(text))) => found.push(("check", text.to_vec())),
+                Ok(Some(ReportObject::Peer(text))) => found.push(("peer", text.to_vec())),
                 Ok(None) => break,
                 Err(_) => return (found, false),
             }

@@ -5,6 +5,7 @@
 //! directory's write lock. If a worker holds that lock for a frame, the change is tried again some
 //! milliseconds later.
 
+mod checks;
 mod open;
 mod other_nodes;
 mod udp_links;
@@ -142,6 +143,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let domains = settings.domains_file.clone().map(DomainsFile::new);
     let judge = settings.may_judge.then(JudgeTimes::default);
     let routes = MeshRoutes::new(app, http_port, Times::default(), domains, judge);
+    let routes =
+        checks::AgentRoutes::new(routes, Arc::clone(&view), settings.checks.clone(), settings.discovery.clone());
     let bound = bound.only_for(hosts(settings));
     let server = bound.start(settings.http_workers, Arc::new(routes))?;
 

@@ -13,6 +13,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`config`] | the command line and its environment, resolved and validated |
+//! | [`checks`] | attempts to use what pods depend on: the DNS, the API server, Services, targets outside |
 //! | [`mesh`] | the reports of all agents, and the verdicts on nodes and links |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | finds out which malloc runs; the C boundary that lets the final link decide |
@@ -22,16 +23,18 @@
 //! | [`profiling`] | the heap profile, if it is requested |
 //! | [`logging`] | the log of the program |
 //! | [`sys`] | what the operating system provides: clocks, files, memory, signals, priorities |
+//! | [`check`] | the kinds, phases and failures of checks, as flags, series and reports name them |
 //! | [`method`], [`send_error`] | how a link is probed, and why a probe could not be sent |
 //! | [`limits`], [`units`] | every bound with its reason, the shared units |
 
 // They panic if the output has no reader or no room: sys::console writes instead.
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
-pub use kube_canary_model::{method, report, send_error, units, verdict};
+pub use kube_canary_model::{check, method, report, send_error, units, verdict};
 
 pub mod agent;
 pub mod allocator;
+pub mod checks;
 pub mod commands;
 pub mod config;
 pub mod discovery;

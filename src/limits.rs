@@ -163,6 +163,22 @@ pub const MTU_PROBES_PER_SECOND: u64 = 16;
 /// Pairs whose path MTU is searched at once. Others wait.
 pub const MTU_SEARCHES_MAX: usize = 32;
 
+// ---- checks ------------------------------------------------------------------------------------
+
+/// Bytes of a checks file: the longest line of each of the checks, and as many comments.
+pub const CHECKS_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Bytes of the path of a URL that is checked. The `target` label has it, and so has each sample.
+pub const CHECK_PATH_BYTES_MAX: usize = 256;
+/// Bytes of the query of a URL that is checked. Signed URLs have some 500.
+pub const CHECK_QUERY_BYTES_MAX: usize = 1_024;
+/// Default of the attempts that all agents together make in a second at one target outside of the
+/// mesh. 5,000 nodes then ask it every 100 s each.
+pub const CHECK_RATE_DEFAULT: u16 = 50;
+/// Largest value of `--check-rate`.
+pub const CHECK_RATE_MAX: u16 = 1_000;
+/// Bytes of a bundle of authorities (`--check-ca`). The one that browsers trust has 220 KB.
+pub const AUTHORITIES_BYTES_MAX: u64 = 1 << 20;
+
 // ---- series ------------------------------------------------------------------------------------
 
 /// Default limit on the series of a scrape: about 400 links with histograms.

@@ -11,6 +11,8 @@ use std::time::Instant;
 
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
+use kube_canary::check::{CHECK_NAME_BYTES_MAX, CHECKS_MAX, CheckFailure};
+use kube_canary::checks::{Attempt, CheckHost, CheckSpec, CheckTarget, DueAttempt};
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
 use kube_canary::exposition::{
     About, AgentMetrics, AgentMetricsConfig, App, Health, HeardStrangers, PeerTraces, SeriesSettings, View, Walks,
@@ -181,6 +183,74 @@ fn the_hour_of_all_peers_is_the_mean_of_their_losses() {
     ];
     assert_eq!(series, expected);
     assert_eq!(agent.json("/api/v1/hour/%2A")["series"], document["series"]);
+}
+
+/// As many checks as there can be, with the longest names.
+fn checks() -> Vec<CheckSpec> {
+    let target = || CheckTarget::Icmp(CheckHost::Name("h.example".into()));
+    let name = |check: usize| format!("{check:0>CHECK_NAME_BYTES_MAX$}").into();
+    (0..CHECKS_MAX).map(|check| CheckSpec { name: name(check), target: target() }).collect()
+}
+
+#[test]
+fn a_report_has_its_checks_between_source_and_peers() {
+    let _no_leaks = NoLeaks::here();
+    let agent = Agent::many(3);
+    assert!(!agent.get("/api/v1/peers").1.contains("\"checks\""), "there are none");
+    let specs = checks();
+    let board = agent.statistics().checks();
+    board.replace(&specs);
+    let attempt = |end| Attempt {
+        phases: [None, None, None, Some(Nanos(1_000_000)).filter(|_| end == Ok(()))],
+        end,
+        certificate_not_after: None,
+        is_own_answer: false,
+    };
+    for end in [Ok(()), Err(CheckFailure::Timeout)] {
+        for check in 0..CHECKS_MAX {
+            let due = DueAttempt { check, server: 0, spacing: Nanos(10_000_000_000) };
+            board.record(due, 2, clock::monotonic(), &attempt(end));
+        }
+    }
+    let (_, text) = agent.get("/api/v1/peers");
+    let parts = ["{\"source\":{", ",\"checks\":[{\"name\":", "}],\"peers\":[{"].map(|part| text.find(part));
+    assert!(parts[0] == Some(0) && parts.is_sorted(), "{text}");
+    let report: report::Report<'_> = serde_json::from_str(&text).expect("a report");
+    assert_eq!((report.checks.len(), report.peers.len()), (CHECKS_MAX, 3));
+    let check = &report.checks[7];
+    assert_eq!((&*check.name, check.tried, check.failed, check.servers), (&*specs[7].name, 2, 1, 2));
+    assert_eq!((check.reason, check.failed_in_row), (Some(CheckFailure::Timeout), 1));
+    let compact = kube_canary::exposition::compact_report(&agent.0.view);
+    let reader = compact::CompactReader::new(&compact, clock::realtime().as_secs()).expect("a report");
+    let names = |checks: &[kube_canary::check::Check<'_>]| {
+        checks.iter().map(|check| check.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&reader.checks), names(&report.checks));
+}
+
+#[test]
+fn a_list_of_checks_that_changes_during_a_report_leaves_it_whole() {
+    let _no_leaks = NoLeaks::here();
+    let specs = checks();
+    for list in [specs[..9].to_vec(), specs.iter().rev().cloned().collect(), Vec::new()] {
+        let agent = Agent::many(1);
+        agent.statistics().checks().replace(&specs);
+        let Reply::Stream { mut body, .. } = agent.0.route("/api/v1/peers", "") else { panic!("a stream") };
+        let mut frame = Vec::with_capacity(FRAME_BYTES);
+        assert!(body.render(&mut frame), "there is more");
+        agent.statistics().checks().replace(&list);
+        let mut text = frame.clone();
+        loop {
+            frame.clear();
+            let more = body.render(&mut frame);
+            text.extend_from_slice(&frame);
+            if !more {
+                break;
+            }
+        }
+        let report: report::Report<'_> = serde_json::from_slice(&text).expect("a report");
+        assert!(report.peers.len() == 1 && report.checks.len() < CHECKS_MAX, "{}", report.checks.len());
+    }
 }
 
 #[test]

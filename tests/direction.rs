@@ -17,10 +17,20 @@ use sources::{read, root, rust_files};
 
 /// Each stage, and the paths of the crate that it may name. A longer path allows only
 /// what is below it. `kernel` is the crate of that name.
-const STAGES: [(&str, &[&str]); 14] = [
+const STAGES: [(&str, &[&str]); 15] = [
     (
         "discovery",
-        &["discovery", "http::client", "http::lines", "sys::files", "units", "limits", "sys::clock", "kernel::region"],
+        &[
+            "discovery",
+            "http::client",
+            "http::lines",
+            "http::tls",
+            "sys::files",
+            "units",
+            "limits",
+            "sys::clock",
+            "kernel::region",
+        ],
     ),
     ("peers", &["discovery", "method", "peers", "units", "limits", "kernel::region", "kernel::text"]),
     // `splitmix` is the tests' own.
@@ -45,8 +55,25 @@ const STAGES: [(&str, &[&str]); 14] = [
         ],
     ),
     (
+        "checks",
+        &[
+            "checks",
+            "discovery",
+            "http::client",
+            "http::tls",
+            "peers",
+            "prober",
+            "units",
+            "limits",
+            "sys::clock",
+            "sys::files",
+            "sys::wall",
+        ],
+    ),
+    (
         "statistics",
         &[
+            "checks",
             "peers",
             "prober",
             "statistics",
@@ -68,6 +95,7 @@ const STAGES: [(&str, &[&str]); 14] = [
             "exposition",
             "http",
             "allocator",
+            "check",
             "memory",
             "report",
             "units",
@@ -82,6 +110,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     (
         "mesh",
         &[
+            "check",
             "exposition",
             "http",
             "peers",
@@ -119,6 +148,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     (
         "commands/fleet",
         &[
+            "check",
             "config::FleetSettings",
             "config::Column",
             "config::Form",
@@ -141,6 +171,7 @@ const STAGES: [(&str, &[&str]); 14] = [
     (
         "commands/doctor",
         &[
+            "check",
             "config::DoctorSettings",
             "config::Shows",
             "config::Verdicts",
@@ -167,6 +198,9 @@ const STAGES: [(&str, &[&str]); 14] = [
     (
         "commands/ping",
         &[
+            "checks",
+            "config::PingCheck",
+            "config::PingChecks",
             "config::PingSettings",
             "config::UdpPing",
             "config::Host",

@@ -342,7 +342,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__ping)
-            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --udp --udp-port --flows --trace --quiet --color --until-eof --json --help --version"
+            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --udp --udp-port --flows --trace --check-ca --quiet --color --until-eof --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -418,6 +418,21 @@ _kube__canary() {
                     fi
                     return 0
                     ;;
+                --check-ca)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
                 --color)
                     COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
                     return 0
@@ -430,7 +445,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__run)
-            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --probes --flows --udp-port --tcp-port --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --judge --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
+            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --check --checks-file --check-ca --check-rate --probes --flows --udp-port --tcp-port --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --judge --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -530,6 +545,50 @@ _kube__canary() {
                     fi
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --check)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --checks-file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --check-ca)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --check-rate)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
                     fi
                     return 0
                     ;;

@@ -48,6 +48,10 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l dns -d '
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l peer -d 'static: peer; may be given again (in the environment: separated by commas)' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l peers-file -d 'static: file with one NAME=ADDR[@ZONE] per line, # comments; read again when it changes' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l domains-file -d 'File with the failure domains, such as racks: NODE-NAME-PATTERN DOMAIN per line, # comments; read again when it changes' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l check -d 'Check beside the default ones: dns:NAME[@SERVER], tcp:HOST:PORT, tls:HOST:PORT, http(s)://HOST/PATH, icmp:HOST or udp:HOST:PORT; none turns the default ones off; may be given again, or separated by spaces' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l checks-file -d 'File with one [NAME=]KIND:TARGET per line, # comments; read again when it changes; at most 32 checks in all' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l check-ca -d 'File with the authorities, in PEM, that may sign the certificates of tls: and https: targets' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l check-rate -d 'Largest number of attempts per second of all agents together at one target outside of the mesh, 1 to 1000' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l probes -d 'How peers are probed: any of icmp, udp and tcp, separated by commas; the same on every node' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l flows -d 'udp: number of source ports, 1 to 16, from which the probes of each pair are sent in turn' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l udp-port -d 'udp: port at which every agent answers probes; the same on every node' -r -f
@@ -79,12 +83,13 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l log-form
 json\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -s h -l help -d 'Print this text'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -s V -l version -d 'Print the version in one short line'
-complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s c -l count -d 'Number of probes to each target; ping ends once the last is answered or lost' -r -f
-complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s i -l interval -d 'Time between two probes of a target, 10ms to 300s; the probes of all targets are spread over it' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s c -l count -d 'Number of probes to each target, or of attempts; ping ends once the last is answered or lost' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s i -l interval -d 'Time between two probes of a target, or attempts, 10ms to 300s; those of all targets are spread over it' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s W -l timeout -d 'Time after which a probe without an answer is lost; up to 63 intervals' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s s -l payload-bytes -d 'Bytes after the ICMP header, 24 to 8952' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l udp-port -d 'With --udp: port of the targets\' reflectors' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l flows -d 'With --udp: number of source ports that the probes to each target use in turn, 1 to 16' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l check-ca -d 'File with the authorities, in PEM, that may sign the certificates of tls: and https: targets' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l color -d 'When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb' -r -f -a "auto\t''
 always\t''
 never\t''"

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::run::{name, number_between};
 use super::typed::Typed;
 use super::{Env, UsageError};
+pub(super) use crate::discovery::address::has_numeric_end;
 use crate::discovery::dns;
 use crate::limits::AGENTS_MAX;
 
@@ -150,14 +151,6 @@ impl Host {
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
         (plain && !has_numeric_end(text) && dns::check_name(text).is_ok()).then(|| Self::Name(text.to_owned()))
     }
-}
-
-/// Whether the last part of a name is a number. No top-level domain is one, so the name was
-/// meant as an address.
-pub(super) fn has_numeric_end(name: &str) -> bool {
-    // The dot of an absolute name ends no part.
-    let name = name.strip_suffix('.').unwrap_or(name);
-    name.rsplit('.').next().is_none_or(|last| last.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 impl fmt::Display for AgentUrl {

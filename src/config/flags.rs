@@ -64,6 +64,17 @@ fn domains_file() -> Arg {
     )
 }
 
+/// The flag is the same for `run` and `ping`.
+fn check_ca() -> Arg {
+    flag(
+        "check-ca",
+        "FILE",
+        "KUBE_CANARY_CHECK_CA",
+        "not verified",
+        "File with the authorities, in PEM, that may sign the certificates of tls: and https: targets",
+    )
+}
+
 /// Returns the levels of the log. The last one is accepted and not listed: nothing is logged at it.
 fn log_levels() -> [PossibleValue; 6] {
     let listed = PossibleValue::new;
@@ -96,6 +107,14 @@ pub fn run() -> Vec<Arg> {
         flag("peers-file", "FILE", "KUBE_CANARY_PEERS_FILE", "",
             "static: file with one NAME=ADDR[@ZONE] per line, # comments; read again when it changes"),
         domains_file(),
+        flag("check", "[NAME=]KIND:TARGET", "KUBE_CANARY_CHECK", "the DNS, the API server and a Service, in a cluster",
+            "Check beside the default ones: dns:NAME[@SERVER], tcp:HOST:PORT, tls:HOST:PORT, http(s)://HOST/PATH, icmp:HOST or udp:HOST:PORT; none turns the default ones off; may be given again, or separated by spaces")
+            .action(ArgAction::Append),
+        flag("checks-file", "FILE", "KUBE_CANARY_CHECKS_FILE", "",
+            "File with one [NAME=]KIND:TARGET per line, # comments; read again when it changes; at most 32 checks in all"),
+        check_ca(),
+        flag("check-rate", "N", "KUBE_CANARY_CHECK_RATE", "50",
+            "Largest number of attempts per second of all agents together at one target outside of the mesh, 1 to 1000"),
         flag("probes", "LIST", "KUBE_CANARY_PROBES", "icmp,udp,tcp",
             "How peers are probed: any of icmp, udp and tcp, separated by commas; the same on every node"),
         flag("flows", "N", "KUBE_CANARY_FLOWS", "16",
@@ -158,11 +177,11 @@ pub fn demo() -> Vec<Arg> {
 #[rustfmt::skip]
 pub fn ping() -> Vec<Arg> {
     vec![
-        argument("TARGET", "Address or name of a host").value_hint(ValueHint::Hostname),
+        argument("TARGET", "Address or name of a host, or a check").value_hint(ValueHint::Hostname),
         flag("count", "N", "KUBE_CANARY_PING_COUNT", "until Ctrl-C",
-            "Number of probes to each target; ping ends once the last is answered or lost").short('c'),
+            "Number of probes to each target, or of attempts; ping ends once the last is answered or lost").short('c'),
         flag("interval", "DURATION", "KUBE_CANARY_INTERVAL", "1s",
-            "Time between two probes of a target, 10ms to 300s; the probes of all targets are spread over it").short('i'),
+            "Time between two probes of a target, or attempts, 10ms to 300s; those of all targets are spread over it").short('i'),
         flag("timeout", "DURATION", "KUBE_CANARY_TIMEOUT", "1s",
             "Time after which a probe without an answer is lost; up to 63 intervals").short('W'),
         flag("payload-bytes", "N", "KUBE_CANARY_PAYLOAD_BYTES", "56",
@@ -174,6 +193,7 @@ pub fn ping() -> Vec<Arg> {
         flag("flows", "N", "KUBE_CANARY_FLOWS", "16",
             "With --udp: number of source ports that the probes to each target use in turn, 1 to 16"),
         switch("trace", "With --udp: trace the path of the first source port of each target, and of each that loses"),
+        check_ca(),
         switch("quiet", "Print the summary only").short('q'),
         color(),
         until_eof(),

@@ -5,6 +5,7 @@
 //! and what would be accepted.
 
 mod agents;
+mod checks;
 mod completion;
 mod demo;
 mod doctor;
@@ -20,7 +21,7 @@ pub use demo::{DemoSettings, Effect, Fault};
 pub use doctor::{DoctorSettings, RowsFile, Shows, Verdicts};
 pub use fleet::{Column, FleetSettings, Form};
 pub use footprint::{FootprintSettings, FootprintSubject};
-pub use ping::{PingSettings, UdpPing};
+pub use ping::{PingCheck, PingChecks, PingSettings, UdpPing};
 pub use run::RunSettings;
 
 use std::ffi::OsString;

@@ -1,5 +1,7 @@
 //! The settings of `kube-canary ping`.
 
+mod checks;
+
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use crate::discovery::dns::{self, AddressFamily};
 use crate::limits::{FLOWS_MAX, PING_COUNT_MAX, PING_TARGETS_MAX};
 use crate::sys::terminal::Colours;
 use crate::units::parse_duration;
+pub use checks::{PingCheck, PingChecks};
 
 /// The first line that `ping --help` shows.
 pub const ABOUT: &str = "Probes targets with the agent's prober, and prints a line per probe and a summary.";
@@ -21,6 +24,9 @@ A TARGET is an IPv4 or IPv6 address, or a name of /etc/hosts, or a node that the
 is probed, or a name that the servers of /etc/resolv.conf resolve. Of a name, the first IPv4 address is probed, or the first
 IPv6 address if it has no IPv4 address.
 
+A TARGET may also be a check, as run --check takes it: dns:NAME[@SERVER], tcp:HOST:PORT, tls:HOST:PORT, http://…, https://…,
+icmp:HOST or udp:HOST:PORT. Each interval it is tried once, at the addresses of HOST or the servers of the DNS in turn.
+
 A DURATION without a unit is in seconds, as for ping(8): -i 0.2 is --interval 200ms.
 
 Exit codes: 0 if every target has answered within the timeout at least once; 1 if one has not, or on a failure; 2 for a bad
@@ -28,7 +34,7 @@ flag.
 ";
 /// The default of `--udp-port`: that of `--listen`.
 const UDP_PORT: u16 = 9_877;
-const TARGET: &str = "an IPv4 or IPv6 address, or a DNS name";
+const TARGET: &str = "an IPv4 or IPv6 address, a DNS name, or a check such as tcp:HOST:PORT";
 
 /// How targets are probed by UDP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +67,11 @@ impl UdpPing {
 /// The settings that `ping` runs with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PingSettings {
-    /// The targets, each once, and at least one. The text is its name in the output.
+    /// The targets that are probed, each once. The text is its name in the output. Empty with
+    /// checks.
     pub targets: Vec<(String, Host)>,
+    /// The checks that are tried instead.
+    pub checks: Option<PingChecks>,
     /// The agent on this machine, or in this pod. It knows the names of nodes.
     pub own: AgentUrl,
     /// Probes per target. None means until a signal.
@@ -98,20 +107,10 @@ impl PingSettings {
         if given.len() > PING_TARGETS_MAX {
             return Err(UsageError(format!("TARGET: {} are given: expected at most {PING_TARGETS_MAX}", given.len())));
         }
-        let mut targets = Vec::with_capacity(given.len());
-        for text in given {
-            targets.push((
-                text.clone(),
-                target(text, family).map_err(|reason| UsageError::expected("TARGET", text, &reason))?,
-            ));
-        }
-        let mut sorted: Vec<&String> = given.iter().collect();
-        sorted.sort_unstable();
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(UsageError::expected("TARGET", twice[0], "each target once"));
-        }
+        let checks = PingChecks::resolve(typed, given)?;
         Ok(Self {
-            targets,
+            targets: if checks.is_some() { Vec::new() } else { hosts(given, family)? },
+            checks,
             own: AgentUrl::own(env),
             count: typed.value("count", number_between(1, PING_COUNT_MAX))?,
             interval,
@@ -139,6 +138,20 @@ fn family(typed: &Typed) -> Result<AddressFamily, UsageError> {
         (true, false) => Ok(AddressFamily::Ipv4),
         (false, true) => Ok(AddressFamily::Ipv6),
         (false, false) => Ok(AddressFamily::Any),
+    }
+}
+
+fn hosts(given: &[String], family: AddressFamily) -> Result<Vec<(String, Host)>, UsageError> {
+    let mut targets = Vec::with_capacity(given.len());
+    for text in given {
+        let host = target(text, family).map_err(|reason| UsageError::expected("TARGET", text, &reason))?;
+        targets.push((text.clone(), host));
+    }
+    let mut sorted: Vec<&String> = given.iter().collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(twice) => Err(UsageError::expected("TARGET", twice[0], "each target once")),
+        None => Ok(targets),
     }
 }
 

@@ -8,8 +8,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::typed::Typed;
-use super::{Env, UsageError};
+use super::{Env, UsageError, checks};
 use crate::allocator::HeapProfile;
+use crate::checks::ChecksConfig;
 use crate::discovery::{DiscoverySource, DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, StaticConfig, dns};
 use crate::exposition::{LinkSeries, SeriesSettings};
 use crate::limits::{
@@ -40,6 +41,8 @@ pub struct RunSettings {
     pub discovery: DiscoverySource,
     /// The operator's failure domains.
     pub domains_file: Option<PathBuf>,
+    /// What pods depend on, and is checked.
+    pub checks: ChecksConfig,
     /// How peers are probed.
     pub probes: Methods,
     /// Number of source ports of UDP probes.
@@ -114,12 +117,14 @@ impl RunSettings {
         let Probing { interval, timeout, payload_bytes } = Probing::resolve(typed, parse_duration)?;
         let listen = typed.value("listen", socket_address)?;
         let listen = listen.map_or_else(|| socket_address(LISTEN_DEFAULT), Ok).map_err(UsageError)?;
+        let discovery = discovery(typed, env, listen.port())?;
         Ok(Self {
             node_name: node_name(typed)?,
             zone: typed.value("zone", name)?,
             listen,
             allow_hosts: allow_hosts(typed)?,
-            discovery: discovery(typed, env, listen.port())?,
+            checks: checks::resolve(typed, &discovery)?,
+            discovery,
             domains_file: domains_file(typed)?,
             probes: typed.value("probes", methods)?.unwrap_or(Methods::ALL),
             flows: typed.value("flows", number_between(1, FLOWS_MAX))?.unwrap_or(FLOWS_MAX),

@@ -33,6 +33,14 @@ pub fn valid_host_address(address: IpAddr) -> Result<IpAddr, &'static str> {
     Ok(address)
 }
 
+/// Whether the last part of a name is a number. No top-level domain is one, so the name was
+/// meant as an address.
+pub fn has_numeric_end(name: &str) -> bool {
+    // The dot of an absolute name ends no part.
+    let name = name.strip_suffix('.').unwrap_or(name);
+    name.rsplit('.').next().is_none_or(|last| last.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

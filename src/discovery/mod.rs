@@ -28,6 +28,7 @@ mod update;
 
 pub use dns::DnsConfig;
 pub use hash::in_reports as name_in_reports;
+pub use identity::{IdentityAnswer, PATH as IDENTITY_PATH, parse as parse_identity};
 pub use kubernetes::{DIRECTORY as SERVICE_ACCOUNT_DIRECTORY, KubernetesConfig};
 pub use members::{MemberId, Members};
 pub use ranks::{ListedMember, Ranked, Ranks};

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::report::{self, Measured};
 use super::{View, ViewWalk};
+use crate::check::CHECKS_MAX;
 use crate::http::Render;
 use crate::limits::{FRAME_BYTES, REPORT_OBJECT_BYTES_MAX};
 use crate::peers::{self, Method, SlotId};
@@ -30,9 +31,11 @@ pub struct IdentityDocument<'a> {
     pub node_addresses: &'a [IpAddr],
 }
 
-/// The body of `/api/v1/peers`, rendered one peer at a time.
+/// The body of `/api/v1/peers`, rendered one object at a time.
 pub struct PeersBody {
     view: ViewWalk,
+    /// The list of checks when the report began. If another replaces it, the rest is left out.
+    checks: u32,
     /// Number of links that were looked at: the methods of one slot, and then those of the next.
     link: usize,
     stage: Stage,
@@ -41,6 +44,8 @@ pub struct PeersBody {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Source,
+    /// The check at this place is next.
+    Check(usize),
     First,
     Further,
 }
@@ -48,7 +53,28 @@ enum Stage {
 impl PeersBody {
     /// Creates a body that starts with the agent itself.
     pub fn new(view: Arc<View>) -> Self {
-        Self { view: ViewWalk::new(view), link: 0, stage: Stage::Source }
+        let checks = view.statistics.checks().list_number();
+        Self { view: ViewWalk::new(view), checks, link: 0, stage: Stage::Source }
+    }
+
+    /// Writes checks while they fit. Returns whether all are written.
+    fn write_checks(&mut self, view: &View, out: &mut Vec<u8>) -> bool {
+        while let Stage::Check(place) = self.stage {
+            if FRAME_BYTES.saturating_sub(out.len()) < REPORT_OBJECT_BYTES_MAX {
+                return false;
+            }
+            let written = view.statistics.checks().read_of(self.checks, place, |record| {
+                out.extend_from_slice(if place == 0 { b",\"checks\":[" } else { b"," });
+                write(out, &record.report(super::now()));
+            });
+            if written.is_some() {
+                self.stage = Stage::Check(place + 1);
+                continue;
+            }
+            out.extend_from_slice(if place == 0 { b",\"peers\":[" } else { b"],\"peers\":[" });
+            self.stage = Stage::First;
+        }
+        true
     }
 }
 
@@ -92,6 +118,11 @@ fn make_compact(view: &Arc<View>) -> Vec<u8> {
     let directory = || view.directory.read().unwrap_or_else(PoisonError::into_inner);
     let mut out =
         compact::CompactWriter::new(&report::source(view, &directory(), &measured), own, clock::realtime().as_secs());
+    let checks = view.statistics.checks();
+    let list = checks.list_number();
+    for place in 0..CHECKS_MAX {
+        let _ = checks.read_of(list, place, |record| out.check(&record.report(super::now())));
+    }
     for slots in slots.chunks(SLOTS_AT_ONCE) {
         let directory = directory();
         for slot in slots {
@@ -170,8 +201,10 @@ impl Render for PeersBody {
         if let Some(measured) = measured {
             out.extend_from_slice(b"{\"source\":");
             write(out, &report::source(&view, &directory, &measured));
-            out.extend_from_slice(b",\"peers\":[");
-            self.stage = Stage::First;
+            self.stage = Stage::Check(0);
+        }
+        if !self.write_checks(&view, out) {
+            return true;
         }
         while self.link < directory.slot_count() * Method::ALL.len() {
             if FRAME_BYTES.saturating_sub(out.len()) < REPORT_OBJECT_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! The families of links, zone pairs and the agent's own lags: names, help texts and values, in one
-//! table.
+//! The families of links, zone pairs, checks and the agent's own lags: names, help texts and
+//! values, in one table.
 //!
 //! Within a group `sent` comes last and is read last, so that a scrape never shows more answers
 //! than probes.
@@ -19,6 +19,8 @@ pub enum FamilyScope {
     Zone,
     /// The agent itself, as one subject.
     Agent,
+    /// A check. Each of its phases and reasons is a subject of its own.
+    Check,
 }
 
 /// The value that a family shows of its subject.
@@ -36,6 +38,14 @@ pub enum FamilyContent {
     SendLag,
     /// The delay between a reply's arrival and its reading.
     ReadDelay,
+    /// The times of a phase of a check.
+    CheckTimes,
+    /// The attempts of a check.
+    CheckAttempts,
+    /// The attempts of a check that failed for one reason, if there are any.
+    CheckFailures,
+    /// When the certificate of a check's target expires, if that is known.
+    CheckCertificate,
 }
 
 /// The description of one metric family.
@@ -67,9 +77,14 @@ impl FamilyDescription {
     /// Returns the metric type of the family.
     pub const fn kind(&self) -> FamilyKind {
         match self.content {
-            FamilyContent::LinkCounter(_) | FamilyContent::ZoneCounter(_) => FamilyKind::Counter,
-            FamilyContent::UdpGauge(_) => FamilyKind::Gauge,
-            FamilyContent::Rtt | FamilyContent::SendLag | FamilyContent::ReadDelay => FamilyKind::Histogram,
+            FamilyContent::LinkCounter(_)
+            | FamilyContent::ZoneCounter(_)
+            | FamilyContent::CheckAttempts
+            | FamilyContent::CheckFailures => FamilyKind::Counter,
+            FamilyContent::UdpGauge(_) | FamilyContent::CheckCertificate => FamilyKind::Gauge,
+            FamilyContent::Rtt | FamilyContent::SendLag | FamilyContent::ReadDelay | FamilyContent::CheckTimes => {
+                FamilyKind::Histogram
+            }
         }
     }
 }
@@ -109,6 +124,10 @@ const fn times(
     help: &'static str,
 ) -> FamilyDescription {
     FamilyDescription { name, help, scope, content, methods, label: None }
+}
+
+const fn check(name: &'static str, content: FamilyContent, help: &'static str) -> FamilyDescription {
+    FamilyDescription { name, help, scope: FamilyScope::Check, content, methods: ANY, label: None }
 }
 
 const fn udp(
@@ -180,6 +199,14 @@ pub const FAMILIES: &[FamilyDescription] = &[
         "How much later than scheduled the agent sent its probes."),
     times("kube_canary_reply_read_delay_seconds", FamilyScope::Agent, FamilyContent::ReadDelay, ANY,
         "How late the agent read replies, from the kernel's timestamp or from the turn that was due to read them."),
+    check("kube_canary_check_duration_seconds", FamilyContent::CheckTimes,
+        "Times of the phases of attempts that passed them."),
+    check("kube_canary_check_attempts_total", FamilyContent::CheckAttempts,
+        "Attempts that have ended, answered or not."),
+    check("kube_canary_check_failures_total", FamilyContent::CheckFailures,
+        "Attempts that failed, by reason."),
+    check("kube_canary_check_certificate_not_after_seconds", FamilyContent::CheckCertificate,
+        "When the certificate of the target expires, in seconds since the epoch."),
 ];
 
 #[cfg(test)]

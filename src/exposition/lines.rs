@@ -1,4 +1,4 @@
-//! Renders the families of links, zone pairs and lags in the text format and OpenMetrics.
+//! Renders the families of links, zone pairs, lags and checks in the text format and OpenMetrics.
 //!
 //! The labels and numbers of the current subject are kept. So a histogram that is cut by the end of
 //! a frame still shows a single moment.
@@ -7,12 +7,14 @@ use super::accept::Format;
 use super::families::{FAMILIES, FamilyDescription};
 use super::subjects::Subjects;
 use super::text::{self, Extra, label};
+use crate::check::CHECK_NAME_BYTES_MAX;
 use crate::limits::{FRAME_BYTES, NAME_BYTES_MAX};
-use crate::statistics::{BucketBounds, ClassicReading};
+use crate::statistics::{BucketBounds, CHECK_TARGET_BYTES_MAX, ClassicReading};
 
 /// Room for the longest sample: four names, every character escaped, and 512 bytes for the rest.
 const SAMPLE_BYTES_MAX: usize = 4 * 2 * NAME_BYTES_MAX + 512;
 const _: () = assert!(SAMPLE_BYTES_MAX <= FRAME_BYTES);
+const _: () = assert!(CHECK_NAME_BYTES_MAX + CHECK_TARGET_BYTES_MAX <= 4 * NAME_BYTES_MAX, "so have those of checks");
 
 /// The position of a scrape in the families.
 #[derive(Debug)]
@@ -72,7 +74,8 @@ impl SampleLines {
             if FRAME_BYTES.saturating_sub(out.len()) < SAMPLE_BYTES_MAX {
                 return true;
             }
-            if !subjects.has(family) {
+            // Once its header is written, a family goes on to its end.
+            if !self.header_written && !subjects.has(family) {
                 self.family += 1;
                 continue;
             }
@@ -97,7 +100,7 @@ impl SampleLines {
 
     /// Loads the first subject at or after the cursor. Returns whether there is one.
     fn load(&mut self, subjects: &Subjects<'_>, family: &FamilyDescription) -> bool {
-        let end = subjects.end(family.scope);
+        let end = subjects.end(family);
         while self.subject < end {
             let labels = &mut self.labels;
             labels.clear();

@@ -1,5 +1,5 @@
-//! Renders the families of links, zone pairs and lags in protobuf: one message for each family. The
-//! length of a message is written before its metrics.
+//! Renders the families of links, zone pairs, lags and checks in protobuf: one message for each
+//! family. The length of a message is written before its metrics.
 //!
 //! Counters change and peers join and leave while a scrape is sent. So everything that decides on
 //! lengths is noted before the first metric of a scope is written. For each subject this is the
@@ -16,7 +16,8 @@ use crate::statistics::{BINS_MAX, HistogramReading, Scale};
 /// One bit for each native bucket.
 type Bins = [u64; BINS_MAX.div_ceil(64)];
 
-/// Bytes of a count of a link, whose numbers have 32 bits, and of a count over all links.
+/// Bytes of a count of a link, whose numbers have 32 bits, or of a check, which has an attempt
+/// every few seconds; and of a count over all links.
 const LINK_COUNT_BYTES: usize = 6;
 const COUNT_BYTES: usize = 9;
 
@@ -57,7 +58,7 @@ struct Scratch {
 struct Layout {
     scope: FamilyScope,
     /// The family before whose first metric this was noted. The agent's lags differ by family, and
-    /// so do the labels of what UDP probes find out.
+    /// so do the labels of what UDP probes find out, and the subjects of checks.
     family: usize,
     /// For each subject, one more than the bytes of its labels. It is 0 if the
     /// subject did not exist.
@@ -94,7 +95,7 @@ impl Shape {
 impl Layout {
     fn new(subjects: &Subjects<'_>, number: usize, family: &FamilyDescription, scratch: &mut Scratch) -> Self {
         let scope = family.scope;
-        let (end, scale) = (subjects.end(scope), subjects.scale(scope));
+        let (end, scale) = (subjects.end(family), subjects.scale(scope));
         let words = scale.bin_count().div_ceil(64);
         let times =
             FAMILIES[number..].iter().find(|family| family.scope == scope && family.kind() == FamilyKind::Histogram);
@@ -120,7 +121,8 @@ impl Layout {
     /// Whether this layout is valid for another family, too.
     fn is_valid_for(&self, number: usize, family: &FamilyDescription) -> bool {
         self.scope == family.scope
-            && (!matches!(self.scope, FamilyScope::Agent | FamilyScope::Udp) || self.family == number)
+            && (!matches!(self.scope, FamilyScope::Agent | FamilyScope::Udp | FamilyScope::Check)
+                || self.family == number)
     }
 
     /// Returns the shape of a subject's metric. Returns none if the subject did not exist.
@@ -141,7 +143,8 @@ impl Layout {
             bins += word.count_ones() as usize;
             before = word >> 63;
         }
-        let count_bytes = if self.scope == FamilyScope::Link { LINK_COUNT_BYTES } else { COUNT_BYTES };
+        let is_small = matches!(self.scope, FamilyScope::Link | FamilyScope::Check);
+        let count_bytes = if is_small { LINK_COUNT_BYTES } else { COUNT_BYTES };
         let bounds = subjects.scale(self.scope).bounds().as_slice().len();
         Some(Shape::Histogram(HistogramShape { labels, bounds, bins, spans, count_bytes }, written))
     }
@@ -151,7 +154,8 @@ impl Messages {
     /// Renders the next piece, as [`crate::http::Render::render`] does.
     pub fn render(&mut self, subjects: &Subjects<'_>, out: &mut Vec<u8>) -> bool {
         while let Some(family) = FAMILIES.get(self.family) {
-            if !subjects.has(family) {
+            // Once its length is written, a family goes on to its end.
+            if !self.header_written && !subjects.has(family) {
                 self.family += 1;
                 continue;
             }

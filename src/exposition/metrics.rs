@@ -24,6 +24,8 @@ pub struct MetricsBody {
     agent: Option<(Arc<Vec<u8>>, usize)>,
     series: SeriesSettings,
     shown: Shown,
+    /// The list of checks when the scrape began.
+    checks: u32,
     families: Families,
     view: ViewWalk,
 }
@@ -49,7 +51,8 @@ impl MetricsBody {
             Format::Protobuf => Families::Messages(Messages::default()),
             Format::Text | Format::OpenMetrics => Families::Lines(SampleLines::new(format)),
         };
-        Self { agent: Some((head, 0)), series: agent.series(), shown, families, view }
+        let checks = view.0.statistics.checks().list_number();
+        Self { agent: Some((head, 0)), series: agent.series(), shown, checks, families, view }
     }
 
     fn write_agent(&mut self, out: &mut Vec<u8>) -> bool {
@@ -73,7 +76,8 @@ impl Render for MetricsBody {
         let view = &*self.view.0;
         // The lock is held while one frame is rendered, never while a scraper reads it.
         let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let subjects = Subjects { view, directory: &directory, series: self.series, shown: self.shown };
+        let subjects =
+            Subjects { view, directory: &directory, series: self.series, shown: self.shown, checks: self.checks };
         match &mut self.families {
             Families::Lines(lines) => lines.render(&subjects, out),
             Families::Messages(messages) => messages.render(&subjects, out),

@@ -302,6 +302,7 @@ mod tests {
     use std::net::{IpAddr, Ipv6Addr};
 
     use super::*;
+    use crate::check::{CHECK_NAME_BYTES_MAX, Check, CheckFailure, CheckKind};
     use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX, STRANGERS_MAX};
     use crate::prober::SendError;
     use crate::prober::udp::trace::{HOPS_MAX, TraceFinding};
@@ -446,7 +447,23 @@ mod tests {
                 rtt_p99_seconds: LONGEST,
             },
         };
-        for text in [serde_json::to_vec(&peer), serde_json::to_vec(&traced), serde_json::to_vec(&source)] {
+        let check = Check {
+            name: "n".repeat(CHECK_NAME_BYTES_MAX).into(),
+            kind: CheckKind::Service,
+            tried: u32::MAX,
+            failed: u32::MAX,
+            slow: u32::MAX,
+            good_in_row: u32::MAX,
+            failed_in_row: u32::MAX,
+            reason: Some(CheckFailure::CertificateUntrusted),
+            since_unix_seconds: Some(u64::MAX),
+            servers: u8::MAX,
+            servers_failing: u8::MAX,
+            time_p50_seconds: LONGEST,
+            slow_from_seconds: LONGEST,
+        };
+        let objects = [serde_json::to_vec(&peer), serde_json::to_vec(&traced), serde_json::to_vec(&source)];
+        for text in objects.into_iter().chain([serde_json::to_vec(&check)]) {
             let length = text.unwrap().len();
             // A comma, or the start of the report, surrounds each object.
             assert!(length + 32 <= REPORT_OBJECT_BYTES_MAX, "{length} of {REPORT_OBJECT_BYTES_MAX}");

@@ -1,11 +1,17 @@
-//! The subjects of families, in order: links by their slots, zone pairs, and the agent itself.
+//! The subjects of families, in order: links by their slots, zone pairs, the agent itself, and
+//! checks.
+
+use std::sync::Arc;
 
 use super::View;
 use super::families::{FamilyContent, FamilyDescription, FamilyScope};
 use super::series::{LinkSeries, SeriesSettings, Shown};
+use crate::check::{CheckFailure, CheckPhase};
 use crate::limits::ZONES_MAX;
 use crate::peers::{Directory, Method, Methods, SlotId, Via, ZoneId};
-use crate::statistics::{ClassicReading, HistogramReading, PeerStatistics, Scale, SendLag, UdpLinks, ZoneStatistics};
+use crate::statistics::{
+    ClassicReading, Histogram, HistogramReading, PeerStatistics, Scale, SendLag, UdpLinks, ZoneStatistics,
+};
 
 /// The largest number of zone pairs of a method: every zone, for each family and network.
 const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len();
@@ -17,10 +23,13 @@ pub struct Subjects<'a> {
     pub directory: &'a Directory,
     pub series: SeriesSettings,
     pub shown: Shown,
+    /// The list of checks with which the scrape began. If another replaces it, the rest of a scrape
+    /// has no checks: they may have other places in the new list.
+    pub checks: u32,
 }
 
 /// One subject of a family.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Subject<'a> {
     /// The statistics of a link.
     Link(PeerStatistics<'a>),
@@ -30,6 +39,11 @@ pub enum Subject<'a> {
     Zone(&'a ZoneStatistics, &'a Scale),
     /// A lag of the agent, and the time from which it counts, in seconds since the epoch.
     Lag(&'a SendLag, u32),
+    /// The times of a phase of a check, their scale, and the time from which they count, in seconds
+    /// since the epoch.
+    CheckTimes(Arc<Histogram>, &'a Scale, u32),
+    /// A number of a check, and the time from which a counter counts.
+    CheckNumber(u64, Option<u32>),
 }
 
 impl Subjects<'_> {
@@ -39,6 +53,9 @@ impl Subjects<'_> {
             (FamilyScope::Link, FamilyContent::Rtt) => self.series.links == LinkSeries::Full,
             (FamilyScope::Udp, _) => self.series.links != LinkSeries::None && self.methods().has(Method::Udp),
             (FamilyScope::Link, _) => self.series.links != LinkSeries::None,
+            (FamilyScope::Check, content) => {
+                (0..self.end(family)).any(|subject| self.check(content, subject, |_, _| {}).is_some())
+            }
             _ => true,
         }
     }
@@ -56,18 +73,19 @@ impl Subjects<'_> {
 
     /// Whether the subject with this index has this family: not every method has all of them.
     pub fn is_in(&self, family: &FamilyDescription, subject: usize) -> bool {
-        family.scope == FamilyScope::Agent
+        matches!(family.scope, FamilyScope::Agent | FamilyScope::Check)
             || self.place_and_method(subject).is_some_and(|(_, method)| family.methods.contains(&method))
     }
 
     /// Returns one more than the index of the last subject.
-    pub fn end(&self, scope: FamilyScope) -> usize {
-        match scope {
+    pub fn end(&self, family: &FamilyDescription) -> usize {
+        match family.scope {
             FamilyScope::Link | FamilyScope::Udp => {
                 self.directory.slot_count().min(self.shown.slots_end) * self.methods().count()
             }
             FamilyScope::Zone => ZONE_PAIRS * self.methods().count(),
             FamilyScope::Agent => 1,
+            FamilyScope::Check => self.view.statistics.checks().count() * parts(family.content),
         }
     }
 
@@ -78,6 +96,7 @@ impl Subjects<'_> {
             FamilyScope::Link | FamilyScope::Udp => statistics.scale(),
             FamilyScope::Zone => statistics.zone_scale(),
             FamilyScope::Agent => statistics.send_lag().scale(),
+            FamilyScope::Check => statistics.checks().scale(),
         }
     }
 
@@ -89,6 +108,9 @@ impl Subjects<'_> {
         subject: usize,
         mut label: impl FnMut(&str, &str),
     ) -> Option<Subject<'_>> {
+        if family.scope == FamilyScope::Check {
+            return self.check(family.content, subject, label);
+        }
         let Self { directory, view: View { node, statistics, .. }, .. } = self;
         let (place, method) = self.place_and_method(subject)?;
         let (found, zone, via) = match (family.scope, family.content) {
@@ -102,7 +124,7 @@ impl Subjects<'_> {
                 label("source_zone", directory.own_zone());
                 (found, zone, via)
             }
-            (FamilyScope::Link | FamilyScope::Udp, _) => {
+            (FamilyScope::Link | FamilyScope::Udp | FamilyScope::Check, _) => {
                 let slot = SlotId::at(place);
                 let peer = directory.peer(slot).filter(|peer| peer.via().allows(method))?;
                 let found = match family.scope {
@@ -123,6 +145,44 @@ impl Subjects<'_> {
         }
         Some(found)
     }
+
+    /// Returns a part of a check. Labels and numbers are read at the same moment.
+    fn check(&self, content: FamilyContent, subject: usize, mut label: impl FnMut(&str, &str)) -> Option<Subject<'_>> {
+        let (board, parts) = (self.view.statistics.checks(), parts(content));
+        let (place, part) = (subject / parts, subject % parts);
+        board.read_of(self.checks, place, |record| {
+            let since = record.created;
+            let (found, more) = match content {
+                FamilyContent::CheckTimes => {
+                    let times = Arc::clone(record.phases[part].as_ref()?);
+                    let phase = ("phase", CheckPhase::ALL[part].label());
+                    (Subject::CheckTimes(times, board.scale(), since), Some(phase))
+                }
+                FamilyContent::CheckFailures => {
+                    let count = Some(record.failures[part]).filter(|count| *count > 0)?;
+                    let reason = ("reason", CheckFailure::ALL[part].label());
+                    (Subject::CheckNumber(count, Some(since)), Some(reason))
+                }
+                FamilyContent::CheckCertificate => (Subject::CheckNumber(record.certificate_not_after?, None), None),
+                _ => (Subject::CheckNumber(record.attempts, Some(since)), None),
+            };
+            label("check", &record.spec.name);
+            label("target", &record.target);
+            if let Some((name, value)) = more {
+                label(name, value);
+            }
+            Some(found)
+        })?
+    }
+}
+
+/// Returns the number of subjects that a check has in a family.
+const fn parts(content: FamilyContent) -> usize {
+    match content {
+        FamilyContent::CheckTimes => CheckPhase::ALL.len(),
+        FamilyContent::CheckFailures => CheckFailure::ALL.len(),
+        _ => 1,
+    }
 }
 
 impl Subject<'_> {
@@ -139,6 +199,7 @@ impl Subject<'_> {
                 Some((count(&reading), Some(reading.created)))
             }
             (Self::Udp(link), FamilyContent::UdpGauge(value)) => Some((value(link), None)),
+            (Self::CheckNumber(number, since), _) => Some((*number, *since)),
             _ => None,
         }
     }
@@ -148,8 +209,8 @@ impl Subject<'_> {
         match self {
             Self::Link(link) => link.created(),
             Self::Zone(pair, _) => pair.created(),
-            Self::Lag(_, created) => *created,
-            Self::Udp(_) => 0,
+            Self::Lag(_, created) | Self::CheckTimes(_, _, created) => *created,
+            Self::Udp(_) | Self::CheckNumber(..) => 0,
         }
     }
 
@@ -159,7 +220,8 @@ impl Subject<'_> {
             Self::Link(link) => link.classic(),
             Self::Zone(pair, scale) => pair.classic(scale),
             Self::Lag(lag, _) => lag.classic(),
-            Self::Udp(_) => ClassicReading::default(),
+            Self::CheckTimes(times, scale, _) => times.classic(scale),
+            Self::Udp(_) | Self::CheckNumber(..) => ClassicReading::default(),
         }
     }
 
@@ -169,7 +231,8 @@ impl Subject<'_> {
             Self::Link(link) => link.read_rtt(times),
             Self::Zone(pair, _) => pair.read_rtt(times),
             Self::Lag(lag, _) => lag.read_into(times),
-            Self::Udp(_) => {}
+            Self::CheckTimes(phase, ..) => phase.read_into(times),
+            Self::Udp(_) | Self::CheckNumber(..) => {}
         }
     }
 }

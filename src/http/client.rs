@@ -155,7 +155,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let before = into.filled().len();
         std::task::ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
         let allowed = self.allowance.take(into.filled().len() - before);
-        let refused = || io::Error::other(format!("more than {OVERHEAD_BYTES_MAX} bytes beside the body"));
+        let reason = || format!("more than {OVERHEAD_BYTES_MAX} bytes beside the body");
+        let refused = || io::Error::new(io::ErrorKind::InvalidData, reason());
         Poll::Ready(if allowed { Ok(()) } else { Err(refused()) })
     }
 }

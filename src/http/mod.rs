@@ -29,6 +29,7 @@ pub use stats::ServerStats;
 pub mod client;
 pub mod lines;
 pub mod path;
+pub mod tls;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -41,12 +42,18 @@ pub trait Routes: Send + Sync + 'static {
     /// Accept header, or empty.
     fn route(&self, path: &str, accept: &str) -> Reply;
 
-    /// Returns work that does not end and that no request asks for. The first worker runs it beside
-    /// its connections, and drops it when the server stops.
-    fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    /// Returns a part of the work that does not end and that no request asks for, by its number
+    /// below [`BACKGROUND_PARTS`]. A worker runs it beside its connections, and drops it when the
+    /// server stops. Each part has a worker of its own, if there are as many.
+    fn background(&self, _part: usize) -> Option<Background> {
         None
     }
 }
+
+/// Work that a worker does beside its connections.
+pub type Background = Pin<Box<dyn Future<Output = ()>>>;
+/// Number of parts of [`Routes::background`].
+pub const BACKGROUND_PARTS: usize = 2;
 
 /// The answer of a route.
 pub enum Reply {

@@ -27,6 +27,11 @@ impl Permits {
         }
     }
 
+    /// Returns the number of workers.
+    pub(super) fn workers(&self) -> usize {
+        self.notify.len()
+    }
+
     /// The notification of one worker.
     pub(super) fn notify(&self, worker: usize) -> &Notify {
         &self.notify[worker]

@@ -55,7 +55,7 @@ use tokio::{
 };
 
 use super::{
-    Hosts, Reply, Routes, ServeLimits, ServerStats,
+    BACKGROUND_PARTS, Hosts, Reply, Routes, ServeLimits, ServerStats,
     answer::{self, AnswerForm},
     body::AnswerBody,
     permits::Permits,
@@ -154,8 +154,9 @@ impl Worker {
 
     /// Serves until the server stops, then lets the answers in progress finish for a short time.
     pub(super) async fn run(self: Rc<Self>, listener: TcpListener) {
-        let is_first = self.index == 0;
-        let background = is_first.then(|| self.shared.routes.background()).flatten().map(spawn_local);
+        let parts = (0..BACKGROUND_PARTS).filter(|part| part % self.shared.permits.workers() == self.index);
+        let background: Vec<_> =
+            parts.filter_map(|part| self.shared.routes.background(part)).map(spawn_local).collect();
         while !self.is_stopping() {
             let due = self.accepts_from();
             if due.is_none_or(|due| due > Instant::now()) {
@@ -176,7 +177,7 @@ impl Worker {
             }
         }
         drop(listener);
-        if let Some(task) = background {
+        for task in background {
             task.abort();
         }
         for (connection, task) in &*self.connections.borrow() {

@@ -55,6 +55,8 @@ pub async fn collect(view: Arc<View>, port: u16, times: Times, silent: &mut Sile
     let stopwatch = Stopwatch::start();
     let mut matrix = Matrix::within(MatrixBounds::JUDGE, stopwatch.epoch);
     list(&view, &mut matrix);
+    // A judge words only the checks of its own list.
+    matrix.set_checks(&view.statistics.checks().names());
     let hashes = Hashes::new(&matrix);
     let mut collection = Collection { matrix, stopwatch, hashes, missing: Vec::new(), missing_not_listed: 0 };
     let done = collection.take(&view.node, &exposition::compact_report(&view));
@@ -142,6 +144,10 @@ impl Collection {
         #[cfg(feature = "fuzzing")]
         assert!(reader.source.zone != PANIC_ZONE, "the report of {node} is of zone {PANIC_ZONE}");
         self.matrix.begin_row(&reader.source, self.stopwatch.seconds());
+        for check in &reader.checks {
+            // The reader has each name once.
+            self.matrix.check(check);
+        }
         let mut name = String::new();
         while let Some((hash, peer)) = reader.next_peer() {
             // A report cannot add a node that discovery does not know. If another agent learns of a

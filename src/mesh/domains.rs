@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use kube_canary_verdicts::domains::Domains;
 
 use crate::limits::DOMAINS_FILE_BYTES_MAX;
-use crate::sys::files::{self, Version};
+use crate::sys::files::{self, LastRead, Look};
 
 /// Why a domains file is refused: the place, the reason, and what is accepted.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +35,7 @@ pub fn read(path: &Path) -> Result<Domains, DomainsError> {
 #[derive(Debug)]
 pub struct DomainsFile {
     path: PathBuf,
-    last: Mutex<Last>,
-}
-
-#[derive(Debug, Default)]
-struct Last {
-    /// Version last read. `None` before the first read.
-    version: Option<Version>,
-    domains: Arc<Domains>,
-    /// Why the present version is not in use.
-    error: Option<String>,
+    last: Mutex<LastRead<Arc<Domains>>>,
 }
 
 impl DomainsFile {
@@ -57,27 +48,15 @@ impl DomainsFile {
     /// for each version that is read and once for each new error.
     pub fn current(&self, say: impl FnOnce(log::Level, &str)) -> Arc<Domains> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // The version is taken before the content is read. An edit between the two is seen as a
-        // change by the next judgement.
-        let version = Some(Version::read(&self.path));
-        if version != last.version || last.error.is_some() {
-            last.version = version;
-            match read(&self.path) {
-                Ok(domains) => {
-                    let (path, count) = (self.path.display(), domains.count());
-                    say(log::Level::Info, &format!("--domains-file {path}: {count} domains"));
-                    (last.domains, last.error) = (Arc::new(domains), None);
-                }
-                Err(error) => {
-                    let error = error.to_string();
-                    if last.error.as_ref() != Some(&error) {
-                        say(log::Level::Warn, &format!("{error}; the domains read last stay"));
-                        last.error = Some(error);
-                    }
-                }
+        match last.look(&self.path, |path| read(path).map(Arc::new)) {
+            Look::Same => {}
+            Look::New => {
+                let (path, count) = (self.path.display(), last.value().count());
+                say(log::Level::Info, &format!("--domains-file {path}: {count} domains"));
             }
+            Look::Refused(error) => say(log::Level::Warn, &format!("{error}; the domains read last stay")),
         }
-        Arc::clone(&last.domains)
+        Arc::clone(last.value())
     }
 }
 

@@ -27,6 +27,7 @@ use super::queue::{AgentQueue, Target};
 use super::row_error::RowError;
 use super::split::{ReportObject, SplitError, Splitter};
 use super::times::Times;
+use crate::check::{CHECKS_MAX, Check, is_check_name};
 use crate::exposition::{PeersBody, View};
 use crate::http::Render as _;
 use crate::http::client::{GetError, HttpConnection};
@@ -168,15 +169,18 @@ struct RelayedReport<'a> {
     splitter: Splitter,
     /// Whether the object of the source has arrived.
     has_begun: bool,
-    /// Number of peer objects that have arrived; `peers` is the number of those passed on.
-    arrived: usize,
+    /// Number of peers and of checks that have arrived.
+    arrived: [usize; 2],
+    /// Number of peers and of checks that were passed on.
     peers: usize,
+    checks: usize,
     bytes: usize,
 }
 
 impl<'a> RelayedReport<'a> {
     fn new(relay: &'a mut Relay, target: Option<&'a Target>) -> Self {
-        Self { relay, target, splitter: Splitter::default(), has_begun: false, arrived: 0, peers: 0, bytes: 0 }
+        let splitter = Splitter::default();
+        Self { relay, target, splitter, has_begun: false, arrived: [0; 2], peers: 0, checks: 0, bytes: 0 }
     }
 
     async fn take(&mut self, mut bytes: &[u8]) -> Result<(), RowError> {
@@ -186,7 +190,7 @@ impl<'a> RelayedReport<'a> {
         }
         while let Some(object) = self.splitter.next(&mut bytes)? {
             let Relay { known, rows, count, .. } = &mut *self.relay;
-            let (ReportObject::Source(text) | ReportObject::Peer(text)) = object;
+            let (ReportObject::Source(text) | ReportObject::Check(text) | ReportObject::Peer(text)) = object;
             // A report is one line of the document, and the document is valid UTF-8.
             if text.contains(&b'\n') || std::str::from_utf8(text).is_err() {
                 return Err(SplitError::NotARow.into());
@@ -198,21 +202,34 @@ impl<'a> RelayedReport<'a> {
                         check_source(&target.node, &source, |name| known.has(name))?;
                     }
                     let comma: &[u8] = if *count > 0 { b"," } else { b"" };
-                    rows.write(&[comma, b"{\"source\":", text, b",\"peers\":["]).await;
+                    rows.write(&[comma, b"{\"source\":", text]).await;
                     *count += 1;
                     self.has_begun = true;
                 }
+                ReportObject::Check(text) => {
+                    self.arrived[1] += 1;
+                    if self.arrived[1] > CHECKS_MAX {
+                        return Err(RowError::Implausible(format!("a report of more than {CHECKS_MAX} checks")));
+                    }
+                    let check: Check<'_> = serde_json::from_slice(text)?;
+                    if !is_check_name(&check.name) {
+                        continue;
+                    }
+                    let before: &[u8] = if self.checks > 0 { b"," } else { b",\"checks\":[" };
+                    rows.write(&[before, text]).await;
+                    self.checks += 1;
+                }
                 ReportObject::Peer(text) => {
-                    self.arrived += 1;
-                    if self.arrived > REPORT_PEERS_MAX {
+                    self.arrived[0] += 1;
+                    if self.arrived[0] > REPORT_PEERS_MAX {
                         return Err(RowError::Implausible(format!("a report of more than {REPORT_PEERS_MAX} peers")));
                     }
                     let peer: Peer<'_> = serde_json::from_slice(text)?;
                     if !known.has(&peer.node) {
                         continue;
                     }
-                    let comma: &[u8] = if self.peers > 0 { b"," } else { b"" };
-                    rows.write(&[comma, text]).await;
+                    let before = if self.peers > 0 { b"," } else { before_peers(self.checks) };
+                    rows.write(&[before, text]).await;
                     self.peers += 1;
                 }
             }
@@ -223,8 +240,14 @@ impl<'a> RelayedReport<'a> {
     async fn end(self, done: Result<(), RowError>) -> Result<(), RowError> {
         let done = done.and_then(|()| Ok(self.splitter.end()?));
         if self.has_begun {
-            self.relay.rows.write(&[b"]}\n"]).await;
+            let before = if self.peers > 0 { b"" } else { before_peers(self.checks) };
+            self.relay.rows.write(&[before, b"]}\n"]).await;
         }
         done
     }
+}
+
+/// Returns what is written before the first peer, behind the source and this many checks.
+const fn before_peers(checks: usize) -> &'static [u8] {
+    if checks > 0 { b"],\"peers\":[" } else { b",\"peers\":[" }
 }

@@ -9,7 +9,6 @@
 //! ([`ReaderTurns`]). Requests for verdicts and for an hour are answered by others from their own
 //! memory. So no request is forwarded twice.
 
-use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +25,7 @@ use super::turns::ReaderTurns;
 use super::verdicts;
 use crate::exposition::{App, OwnLosses, View};
 use crate::http::path::decoded;
-use crate::http::{Reply, Routes, client};
+use crate::http::{Background, Reply, Routes, client};
 use crate::limits::{HOUR_BYTES_MAX, NAMED_REPORTS_MAX};
 use crate::report::{self, Missing};
 use crate::sys::clock;
@@ -126,9 +125,9 @@ impl Routes for MeshRoutes {
         }
     }
 
-    fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    fn background(&self, part: usize) -> Option<Background> {
         let mesh = &self.0;
-        mesh.may_judge.then(|| Box::pin(Arc::clone(&mesh.judges).run()) as Pin<Box<dyn Future<Output = ()>>>)
+        (part == 0 && mesh.may_judge).then(|| Box::pin(Arc::clone(&mesh.judges).run()) as Background)
     }
 }
 

@@ -1,10 +1,11 @@
-//! Splits a report, as it streams in, into its objects: the source, then one peer after another.
+//! Splits a report, as it streams in, into its objects: the source, then its checks, if it has any,
+//! then one peer after another.
 //!
 //! A report of 5,000 peers has 1.5 MB, and many arrive at once, so a collection must not hold a
 //! whole one. This splitter follows only as much of JSON (nesting, strings, escapes) as it needs to
 //! find the end of an object. The bytes may arrive in any pieces. A parser reads the objects. Only
-//! this module knows the form of a report: first its source, then its peers, each field once. Other
-//! fields are skipped.
+//! this module knows the form of a report: first its source, then its checks, which may be missing,
+//! then its peers, each field once. Other fields are skipped.
 
 use crate::limits::REPORT_OBJECT_BYTES_MAX;
 
@@ -13,6 +14,8 @@ use crate::limits::REPORT_OBJECT_BYTES_MAX;
 pub enum ReportObject<'a> {
     /// The source of the report.
     Source(&'a [u8]),
+    /// One of its checks.
+    Check(&'a [u8]),
     /// One of its peers.
     Peer(&'a [u8]),
 }
@@ -32,7 +35,7 @@ pub enum SplitError {
     BrokeOff,
 }
 
-/// The longest name of a field that matters: `"source"` with its quotes.
+/// The longest name of a field that matters: `"source"` or `"checks"` with its quotes.
 const KEY_BYTES_MAX: usize = 8;
 
 /// State of the splitter within a report.
@@ -56,6 +59,8 @@ enum ReportPart {
     #[default]
     Nothing,
     Source,
+    /// At least the beginning of the checks.
+    Checks,
     /// At least the beginning of the peers.
     Peers,
     All,
@@ -73,14 +78,13 @@ impl Splitter {
         while let Some((&byte, rest)) = bytes.split_first() {
             *bytes = rest;
             if self.take(byte)? {
-                let is_source = self.depth == 1;
-                if is_source {
-                    self.advance(ReportPart::Nothing, ReportPart::Source)?;
+                if self.depth == 1 {
+                    self.advance(&[ReportPart::Nothing], ReportPart::Source)?;
+                    return Ok(Some(ReportObject::Source(&self.object)));
                 }
-                return Ok(Some(if is_source {
-                    ReportObject::Source(&self.object)
-                } else {
-                    ReportObject::Peer(&self.object)
+                return Ok(Some(match self.arrived {
+                    ReportPart::Checks => ReportObject::Check(&self.object),
+                    _ => ReportObject::Peer(&self.object),
                 }));
             }
         }
@@ -95,8 +99,8 @@ impl Splitter {
         if matches!(self.arrived, ReportPart::All) { Ok(()) } else { Err(SplitError::BrokeOff) }
     }
 
-    fn advance(&mut self, after: ReportPart, now: ReportPart) -> Result<(), SplitError> {
-        if self.arrived != after {
+    fn advance(&mut self, after: &[ReportPart], now: ReportPart) -> Result<(), SplitError> {
+        if !after.contains(&self.arrived) {
             return Err(SplitError::NotARow);
         }
         self.arrived = now;
@@ -128,13 +132,10 @@ impl Splitter {
                 }
             }
             b'{' | b'[' => {
-                if byte == b'[' && self.depth == 1 && self.key == br#""peers""# {
-                    self.advance(ReportPart::Source, ReportPart::Peers)?;
+                if byte == b'[' && self.depth == 1 {
+                    self.begin_list()?;
                 }
-                let is_wanted = byte == b'{'
-                    && ((self.depth == 1 && self.key == br#""source""#)
-                        || (self.depth == 2 && self.key == br#""peers""#));
-                if self.began_at == 0 && is_wanted {
+                if byte == b'{' && self.began_at == 0 && self.is_wanted() {
                     self.began_at = self.depth;
                     self.object.push(byte);
                 }
@@ -143,7 +144,7 @@ impl Splitter {
             b'}' | b']' => {
                 self.depth -= 1;
                 if self.depth == 0 {
-                    self.advance(ReportPart::Peers, ReportPart::All)?;
+                    self.advance(&[ReportPart::Peers], ReportPart::All)?;
                 }
                 if self.began_at == self.depth && self.began_at > 0 {
                     self.began_at = 0;
@@ -153,6 +154,27 @@ impl Splitter {
             _ => {}
         }
         Ok(false)
+    }
+
+    fn begin_list(&mut self) -> Result<(), SplitError> {
+        match self.key.as_slice() {
+            br#""checks""# => self.advance(&[ReportPart::Source], ReportPart::Checks),
+            br#""peers""# => self.advance(&[ReportPart::Source, ReportPart::Checks], ReportPart::Peers),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an object that begins here is one of the report.
+    fn is_wanted(&self) -> bool {
+        match self.depth {
+            1 => self.key == br#""source""#,
+            2 => match self.arrived {
+                ReportPart::Checks => self.key == br#""checks""#,
+                ReportPart::Peers => self.key == br#""peers""#,
+                _ => false,
+            },
+            _ => false,
+        }
     }
 
     fn in_string(&mut self, byte: u8) {
@@ -170,6 +192,7 @@ mod tests {
 
     const ROW: &str = concat!(
         r#" {"version":[{"source":{}}],"source":{"node":"a\"}{","recent":{"seconds":1.5,"l":[1,[2]]}},"x":{"peers":[{}]},"#,
+        r#""checks":[{"name":"dns"},{"name":"[{","l":[{}]}],"y":["checks",{"peers":[]}],"#,
         r#""peers":[{"node":"b\\"},{"node":"]}","recent":{"sent":3}} ],"later":"peers","list":[{"a":1}]}"#,
         "\n"
     );
@@ -180,6 +203,7 @@ mod tests {
             while let Some(object) = splitter.next(&mut piece)? {
                 found.push(match object {
                     ReportObject::Source(bytes) => format!("source {}", String::from_utf8_lossy(bytes)),
+                    ReportObject::Check(bytes) => format!("check {}", String::from_utf8_lossy(bytes)),
                     ReportObject::Peer(bytes) => format!("peer {}", String::from_utf8_lossy(bytes)),
                 });
             }
@@ -191,6 +215,8 @@ mod tests {
     fn a_row_comes_apart_in_the_same_way_in_any_pieces() {
         let expected = [
             r#"source {"node":"a\"}{","recent":{"seconds":1.5,"l":[1,[2]]}}"#,
+            r#"check {"name":"dns"}"#,
+            r#"check {"name":"[{","l":[{}]}"#,
             r#"peer {"node":"b\\"}"#,
             r#"peer {"node":"]}","recent":{"sent":3}}"#,
         ];
@@ -203,16 +229,36 @@ mod tests {
     #[test]
     fn a_row_that_breaks_off_gives_what_was_complete() {
         let (found, is_over) = objects(&ROW[..ROW.find(r#"{"node":"]"#).unwrap() + 9], 7).unwrap();
-        assert_eq!((found.len(), is_over), (2, false));
+        assert_eq!((found.len(), is_over), (4, false));
         assert_eq!(objects("", 1), Ok((vec![], false)));
+    }
+
+    #[test]
+    fn a_report_without_checks_has_its_peers() {
+        let found = |text: &str| objects(text, 3).map(|(found, is_over)| (found.len(), is_over));
+        for (text, count) in [
+            (r#"{"source":{},"peers":[{}]}"#, 2),
+            (r#"{"source":{},"checks":[],"peers":[{}]}"#, 2),
+            (r#"{"source":{},"checks":{"a":{}},"peers":[{}]}"#, 2),
+            (r#"{"source":{},"checks":[1,[{}]],"peers":[{}]}"#, 2),
+            (r#"{"source":{},"checks":null,"peers":[{}]}"#, 2),
+        ] {
+            assert_eq!(found(text), Ok((count, true)), "{text}");
+        }
     }
 
     #[test]
     fn data_that_is_no_report_is_an_error() {
         let peers_first = r#"{"peers":[{}],"source":{}}"#;
         let twice = [r#"{"source":{},"source":{}}"#, r#"{"source":{},"peers":[],"peers":[]}"#];
-        let half = [r#"{"source":{}}"#, r#"{"peers":[]}"#, "{}"];
-        for text in ["[]", "}", "x", "{}x", "{}{", "\"a\"", peers_first].into_iter().chain(twice).chain(half) {
+        let half = [r#"{"source":{}}"#, r#"{"source":{},"checks":[]}"#, r#"{"peers":[]}"#, "{}"];
+        let checks = [
+            r#"{"checks":[],"source":{},"peers":[]}"#,
+            r#"{"source":{},"peers":[],"checks":[]}"#,
+            r#"{"source":{},"checks":[],"checks":[],"peers":[]}"#,
+        ];
+        let others = ["[]", "}", "x", "{}x", "{}{", "\"a\"", peers_first];
+        for text in others.into_iter().chain(twice).chain(half).chain(checks) {
             assert_eq!(objects(text, 3), Err(SplitError::NotARow), "{text}");
         }
         let long = format!(r#"{{"source":{{"node":"{}"}}"#, "x".repeat(REPORT_OBJECT_BYTES_MAX));

@@ -53,6 +53,7 @@ pub use doubts::{QUESTION_PAUSE, WITHHELD_MAX};
 pub use engine::Engine;
 pub use event::{Event, Events, Observation, SendError, Stamp};
 pub use icmp::{EchoWire, Icmp, SocketKind};
+pub use options::listen_only_to;
 pub use pacer::Pacer;
 pub use probe_key::{Label, ProbeKey};
 pub use probers::{IcmpProber, Probers, TcpProber, UdpProber};

@@ -7,6 +7,7 @@
 //! ([`kube_canary_kernel::region`]).
 
 mod bounds;
+mod checks;
 mod echo;
 mod flows;
 #[cfg(feature = "fuzzing")]
@@ -28,6 +29,7 @@ mod variation;
 mod zones;
 
 pub use bounds::BucketBounds;
+pub use checks::{CHECK_SERVERS_MAX, CHECK_TARGET_BYTES_MAX, CheckBoard, CheckRecord};
 pub use echo::EchoCounters;
 pub use flows::{FlowReading, FlowWay, RecentFlows};
 pub use histogram::{ClassicReading, Histogram, HistogramReading};
@@ -94,6 +96,7 @@ pub struct Statistics {
     /// Number of round-trip times per source of their timestamps, in the order of [`Stamp::ALL`].
     stamps: [AtomicU64; 2],
     send_errors: SendErrors,
+    checks: CheckBoard,
     /// Number of probes to terminating peers: answered, not answered.
     terminating: [AtomicU64; 2],
     /// Source ports of the flows: of IPv4, of IPv6.
@@ -182,6 +185,7 @@ impl Statistics {
             receive_queue_drops: AtomicU64::new(NOT_TOLD),
             stamps: [const { AtomicU64::new(0) }; 2],
             send_errors: SendErrors::new(),
+            checks: CheckBoard::default(),
             terminating: [const { AtomicU64::new(0) }; 2],
             flow_ports: OnceLock::new(),
             requests_refused: AtomicU64::new(0),
@@ -226,6 +230,11 @@ impl Statistics {
     /// Returns when the agent started, in seconds since the epoch.
     pub const fn created(&self) -> u32 {
         self.created
+    }
+
+    /// Returns what checks have found.
+    pub const fn checks(&self) -> &CheckBoard {
+        &self.checks
     }
 
     /// Returns the number of probes over all links that were not sent for this reason.

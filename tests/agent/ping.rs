@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -197,6 +198,42 @@ fn the_letters_of_ping_are_known_and_localhost_is_loopback() {
     assert_eq!(ping.end(), Some(0));
     let objects = ping.objects();
     assert_eq!((objects.len(), &objects[0]["address"], number(&objects[0], "received")), (1, &"127.0.0.1".into(), 1));
+}
+
+#[test]
+fn checks_have_a_line_per_attempt_and_a_summary() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    let address = listener.local_addr().expect("its address");
+    // No connection to a broadcast address is possible (ENETUNREACH).
+    let [good, bad] = [format!("tcp:{address}"), format!("bad=tcp:{REFUSED}:1")];
+    let mut ping = Ping::start(&[&good, &bad, "--count", "3", "--interval", "10ms", "--json"]);
+    assert_eq!(ping.end(), Some(1), "one did not answer");
+    let objects = ping.objects();
+    for (target, failure) in [(&good, Value::Null), (&bad, "no_route".into())] {
+        let mut lines: Vec<&Value> = objects.iter().filter(|object| object["target"] == **target).collect();
+        let summary = lines.pop().expect("a summary");
+        let (tried, good) = (number(summary, "tried"), number(summary, "good"));
+        let expected = if failure.is_null() { 3 } else { 0 };
+        assert_eq!((tried, good, number(summary, "failed")), (3, expected, 3 - expected), "{summary}");
+        assert_eq!(summary["p50_seconds"].is_f64(), failure.is_null(), "{summary}");
+        assert_eq!(lines.iter().map(|line| number(line, "attempt")).collect::<Vec<_>>(), [0, 1, 2]);
+        for line in lines {
+            assert_eq!(line["failure"], failure, "{line}");
+            assert_eq!(
+                (&line["seconds"], &line["certificate_not_after_unix_seconds"]),
+                (&line["phases"]["connect"], &Value::Null)
+            );
+            assert_eq!(line["seconds"].is_f64(), failure.is_null(), "{line}");
+        }
+    }
+    let mut ping = Ping::start(&[&good, "-c2", "-i", "0.01"]);
+    assert_eq!(ping.end(), Some(0));
+    let text = ping.text();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("1 target, an attempt every 10ms", 6), "{text}");
+    let attempt = format!("tcp {address}: ");
+    assert!(lines[1..3].iter().all(|line| line.starts_with(&attempt) && line.ends_with('s')), "{text}");
+    assert!(lines[4].starts_with("TARGET ") && lines[5].starts_with(&attempt[..attempt.len() - 2]), "{text}");
 }
 
 #[test]

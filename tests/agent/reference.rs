@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use kube_canary::check::{CheckFailure, CheckPhase};
 use kube_canary::discovery::kubernetes::traffic::Verb;
 
 use crate::agent::Agent;
@@ -44,6 +45,7 @@ zero bucket.
 | a link by TCP: 3 counters | 3 | 3 |
 | a link with `--link-series counters` | as above, without the histogram | |
 | a link with `--link-series none` | 0 | 0 |
+| a check: its attempts, a histogram for each of its 1 to 4 phases, a counter for each reason that has occurred, and when a certificate expires | 1 to 78 | 1 to 22 |
 
 So a peer with one address has 48 series in text and 20 in protobuf by the three protocols of `--probes`, and a pair of zones 24 and 10.
 With 24 peers in 3 zones that is 24 × 48 + 3 × 24 = 1,224 in text, and 24 × 20 + 3 × 10 = 510 in protobuf, beside those of the agent;
@@ -51,13 +53,15 @@ with `--probes icmp` it is 630 and 252. At the nodes' addresses (`--network pod,
 
 With other bounds than the default's twelve, a histogram has three series more than it has bounds. Where all of them in text are more
 than `--max-series` (10,000 by default), whole links are left out, the same ones in every format, and `suppressed_series` counts their series.
-The series of a judge are not counted: a fault must not change which links are exported.
+The series of a judge and those of checks are not counted: a fault must not change which links are exported. The default checks have at
+most 60 in protobuf. Histograms of checks have bounds of their own, from 0.5 ms to 5 s, and schema 1. If the list of checks changes during a
+scrape, the rest of this scrape has none.
 OpenMetrics has a sample `_created` for each counter and histogram besides, and protobuf the same as a field: since when it counts.
 Counters that the kernel keeps have none.
 ";
 
 /// The table that has a family, by its labels or its name.
-const SECTIONS: [(&str, &str); 4] = [
+const SECTIONS: [(&str, &str); 5] = [
     (
         "Per link",
         "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node` (always `node` for an agent on the host \
@@ -68,6 +72,7 @@ const SECTIONS: [(&str, &str); 4] = [
         "Per pair of zones",
         "All peers of a zone together, whatever `--link-series` and `--max-series` are. The histogram is of ICMP.",
     ),
+    ("Per check", "`check` is its name and `target` what it asks, without a query. Only with checks."),
     (
         "The agent",
         "No label says which agent: the scraper's `instance` does, and `agent_info` of the same `instance` has its node.",
@@ -76,7 +81,7 @@ const SECTIONS: [(&str, &str); 4] = [
 ];
 
 /// Families that not every scrape has: name, type, labels, help text, and condition.
-const SOMETIMES: [[&str; 5]; 13] = [
+const SOMETIMES: [[&str; 5]; 17] = [
     [
         "kube_canary_allocator_bytes",
         "gauge",
@@ -111,6 +116,22 @@ const SOMETIMES: [[&str; 5]; 13] = [
         "",
         "Time for which the agent's cgroup was throttled, added up over CPUs.",
         "if the cgroup's CPU controller reports it",
+    ],
+    [
+        "kube_canary_check_duration_seconds",
+        "histogram",
+        "check,le,phase,target",
+        "Times of the phases of attempts that passed them.",
+        "",
+    ],
+    ["kube_canary_check_attempts_total", "counter", "check,target", "Attempts that have ended, answered or not.", ""],
+    ["kube_canary_check_failures_total", "counter", "check,reason,target", "Attempts that failed, by reason.", ""],
+    [
+        "kube_canary_check_certificate_not_after_seconds",
+        "gauge",
+        "check,target",
+        "When the certificate of the target expires, in seconds since the epoch.",
+        "once a certificate has been read",
     ],
     ["kube_canary_judged_nodes", "gauge", "", "Nodes of the last judgement.", "on a judge"],
     [
@@ -234,8 +255,9 @@ fn section(name: &str, family: &Family) -> usize {
     match () {
         () if family.labels.contains("peer_node") => 0,
         () if family.labels.contains("peer_zone") => 1,
-        () if name.starts_with("process_") => 3,
-        () => 2,
+        () if name.starts_with("kube_canary_check_") => 2,
+        () if name.starts_with("process_") => 4,
+        () => 3,
     }
 }
 
@@ -275,6 +297,9 @@ fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
     for (name, label) in CLOSED {
         row(name, label, values[&(name.to_owned(), label.to_owned())].iter().map(String::as_str).collect());
     }
+    let checks = ["kube_canary_check_duration_seconds", "kube_canary_check_failures_total"];
+    row(checks[0], "phase", CheckPhase::ALL.into_iter().map(CheckPhase::label).collect());
+    row(checks[1], "reason", CheckFailure::ALL.into_iter().map(CheckFailure::label).collect());
     row("kube_canary_api_requests_total", "verb", Verb::ALL.into_iter().map(Verb::label).collect());
     text
 }

@@ -34,6 +34,7 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
         (run(&["--peer", "a="]), ["--peer", "empty", "NAME=ADDRESS"]),
         (run(&["--peer", "a=127.0.0.2", "--peer", "a=127.0.0.3"]), ["--peer", "duplicate", "'a'"]),
         (run(&["--peers-file", "/nonexistent/peers"]), ["--peers-file", "/nonexistent/peers", "readable"]),
+        (run(&["--peer", "a=127.0.0.2", "--check", "sctp:a:1"]), ["--check", "sctp:a:1", "udp:HOST:PORT"]),
         (run(&[]), ["--peer", "--peers-file", "--discovery"]),
         #[cfg(not(feature = "jemalloc-profiling"))]
         (
@@ -51,6 +52,8 @@ fn a_mistake_is_2_and_one_line_that_names_it_and_what_is_accepted() {
         (vec!["ping", "--count", "3"], ["TARGET", "at least one", "address"]),
         (vec!["ping", "127.0.0.300"], ["TARGET", "127.0.0.300", "DNS name"]),
         (vec!["ping", "127.0.0.1", "--count", "0"], ["--count", "\"0\"", "1 to"]),
+        (vec!["ping", "https://user:key@h/?key=1"], ["TARGET", "\"https:…\"", "accepted: https://HOST"]),
+        (vec!["ping", "tcp:h:1", "--timeout", "2s"], ["--timeout", "hosts", "TARGET"]),
         (vec!["demo", "--nodes", "1"], ["--nodes", "\"1\"", "2 to 50"]),
         (vec!["fleet", "--url", "10.0.0.1:9877/metrics"], ["--url", "\"10.0.0.1:9877/metrics\"", "without a path"]),
         (vec!["fleet", "--sort", "size"], ["--sort", "\"size\"", "rss"]),

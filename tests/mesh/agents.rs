@@ -14,7 +14,7 @@ use kube_canary::exposition::{
     About, AgentMetrics, AgentMetricsConfig, App, Health, HeardStrangers, PeerTraces, SeriesSettings, View, Walks,
 };
 use kube_canary::http::path::encoded;
-use kube_canary::http::{LiveBody, Reply, Routes, Server, ServerStats};
+use kube_canary::http::{Background, LiveBody, Reply, Routes, Server, ServerStats};
 use kube_canary::mesh::domains::DomainsFile;
 use kube_canary::mesh::{JudgeTimes, MeshRoutes, Times};
 use kube_canary::peers::{Directory, OwnNode, name_in_reports};
@@ -158,6 +158,7 @@ fn compacted(text: &str) -> Option<Vec<u8>> {
     let report: Report<'_> = serde_json::from_str(text).ok()?;
     let own = name_in_reports(&report.source.node);
     let mut writer = CompactWriter::new(&report.source, own, clock::realtime().as_secs());
+    report.checks.iter().for_each(|check| writer.check(check));
     report.peers.iter().for_each(|peer| writer.peer(name_in_reports(&peer.node), peer));
     Some(writer.end(0))
 }
@@ -240,9 +241,9 @@ impl Routes for Adopted {
         self.0.route(path, accept)
     }
 
-    fn background(&self) -> Option<Pin<Box<dyn Future<Output = ()>>>> {
+    fn background(&self, part: usize) -> Option<Background> {
         LeakScope::adopt(self.1);
-        self.0.background()
+        self.0.background(part)
     }
 }
 

@@ -34,6 +34,36 @@ fn every_row_comes_as_it_is_on_a_line_of_its_own() {
 }
 
 #[test]
+fn checks_are_passed_on_unless_their_names_cannot_be() {
+    let with = |node: &str, checks: &[String]| {
+        let checks = checks.join(",");
+        format!(r#"{{"source":{{"node":"{node}"}},"checks":[{checks}],"peers":[{}]}}"#, peer("me", 0)) + "\n"
+    };
+    let check = |name: &str| format!(r#"{{"name":"{name}","kind":"dns","tried":12,"servers":1,"new":[{{}}]}}"#);
+    let many: Vec<String> = (0..33).map(|name| check(&name.to_string())).collect();
+    let whole = with("a", &[check("dns"), check("api-server")]);
+    let answers = [
+        ("a", Answer::Text(whole.clone())),
+        ("b", Answer::Text(with("b", &[check("x y"), check("<b>")]))),
+        ("c", Answer::Text(with("c", &many))),
+        ("d", Answer::Text(with("d", &[r#"{"name":7}"#.to_owned()]))),
+    ];
+    let mesh = Mesh::of(&answers);
+    let (text, document) = mesh.document();
+    assert!(text.lines().any(|line| line.trim_start_matches(',') == whole.trim_end()), "{text}");
+    let of = |node: &str| {
+        let rows = document["rows"].as_array().expect("rows");
+        rows.iter().find(|row| row["source"]["node"] == node).expect("a row").clone()
+    };
+    assert_eq!((of("b").get("checks"), of("b")["peers"].as_array().map(Vec::len)), (None, Some(1)));
+    assert_eq!((of("c")["checks"].as_array().map(Vec::len), of("d").get("checks")), (Some(32), None));
+    let mut errors = errors(&document);
+    errors.sort_unstable();
+    assert_eq!(errors.iter().map(|(node, _)| *node).collect::<Vec<_>>(), ["c", "d"]);
+    assert!(errors[0].1.contains("more than 32 checks"), "{}", errors[0].1);
+}
+
+#[test]
 fn an_agent_of_several_addresses_is_asked_once_and_never_at_its_node_s_own() {
     let node_entry = |node: &str, address: IpAddr, port: Option<u16>| PeerSpec {
         address,

@@ -1,6 +1,7 @@
 //! The series of a scrape, in all formats. The scrapes are real, of agents whose peers come, go,
 //! answer and lose on a scripted clock.
 
+mod checks;
 #[path = "../common/exposition.rs"]
 mod exposition;
 mod growth;

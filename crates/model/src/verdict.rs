@@ -7,6 +7,7 @@ pub use figures::{Figure, Figures};
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::check::{CheckFailure, CheckKind};
 use crate::limits::NAME_BYTES_MAX;
 use crate::method::{Family, Method};
 use crate::report::{Network, SendError, Way, at_most};
@@ -42,6 +43,8 @@ pub enum Kind {
     Flow,
     /// Large packets do not pass a link, those of a node, or most links.
     Mtu,
+    /// A check fails, or is slow: for most nodes, for a zone or for a node. It has no links.
+    Check,
     /// An agent was late itself: its measurements show its own delay.
     AgentStarved,
     /// The report of an agent is missing.
@@ -64,15 +67,22 @@ impl Kind {
             Self::Link => "link",
             Self::Flow => "flow",
             Self::Mtu => "mtu",
+            Self::Check => "check",
             Self::AgentStarved => "agent_starved",
             Self::AgentUnreachable => "agent_unreachable",
             Self::AgentSuspect => "agent_suspect",
         }
     }
 
-    /// Whether it is a fault of the network, and not of an agent alone.
+    /// Whether it is a fault of links, and neither of an agent alone nor of what a check asks. Only
+    /// such a fault explains losses and missing reports.
     pub fn is_network_fault(self) -> bool {
-        self < Self::AgentStarved
+        self < Self::Check
+    }
+
+    /// Whether it is about an agent alone, and about nothing that pods use.
+    pub fn is_agent_fault(self) -> bool {
+        self >= Self::AgentStarved
     }
 
     /// Whether its subject may have two ends.
@@ -166,6 +176,16 @@ pub enum Mention {
     Disputed,
 }
 
+/// What a verdict says of a check beside its figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckCause {
+    /// What the check asks for.
+    pub kind: CheckKind,
+    /// Why most attempts failed. `None` if the answers are slow, or if judges differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<CheckFailure>,
+}
+
 /// A flow that loses, or a link that large packets do not pass, as an example of several.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -195,8 +215,8 @@ pub struct Verdict {
     pub kind: Kind,
     /// Name of the node, zone or domain. `a->b` for a link or two zones; for a link in the
     /// direction of the loss, if that is known. `a|b` for a partition, with the smallest name
-    /// of each group. `*` for `mesh` and `paths`. At most 128 bytes: a longer name is cut, and
-    /// ends in a hash.
+    /// of each group. `*` for `mesh` and `paths`. For a check `*->CHECK`, `NODE->CHECK` or
+    /// `ZONE->CHECK`. At most 128 bytes: a longer name is cut, and ends in a hash.
     pub subject: String,
     /// Node names of each group of a partition, or of a domain as one group. At most 64 nodes per
     /// group are named.
@@ -227,6 +247,9 @@ pub struct Verdict {
     /// about: a kernel that refuses what its agent sends may as well drop what others send there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<SendError>,
+    /// What is said of the check, if the verdict is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckCause>,
     /// The numbers that it follows from.
     #[serde(default)]
     pub figures: Figures,
@@ -282,6 +305,7 @@ impl Verdict {
             family: None,
             protocol: None,
             reason: None,
+            check: None,
             figures: Figures::default(),
             mentions: Vec::new(),
             example: None,
@@ -304,7 +328,29 @@ impl Verdict {
         self.kind.is_network_fault() && !self.figures.has(Figure::RttSeconds)
     }
 
-    /// Returns the two ends of its subject, if it has two.
+    /// Whether something is slow, and nothing is lost or fails.
+    pub fn is_slow(&self) -> bool {
+        match self.kind {
+            Kind::Check => !self.figures.has(Figure::FailedAttempts),
+            kind => kind.is_network_fault() && self.figures.has(Figure::RttSeconds),
+        }
+    }
+
+    /// Returns the severity of a verdict that `before` it had another one. That of a check follows
+    /// from its rate, and is that of the alert, so it only rises while the check fails.
+    pub fn severity_after(&self, before: &Self) -> Severity {
+        let fail = self.kind == Kind::Check && !self.is_slow() && !before.is_slow();
+        if fail { self.severity.max(before.severity) } else { self.severity }
+    }
+
+    /// Returns whose attempts a verdict over a check is about, `*` for all nodes, and the name of
+    /// the check. The names of nodes and zones have no `>`.
+    pub fn checked(&self) -> Option<(&str, &str)> {
+        self.subject.split_once("->").filter(|_| self.kind == Kind::Check)
+    }
+
+    /// Returns the two ends of its subject, if it has two. A check is no end: its subject is never
+    /// turned.
     pub fn ends(&self) -> Option<(&str, &str)> {
         self.subject.split_once("->").filter(|_| self.kind.may_have_ends())
     }
@@ -353,14 +399,17 @@ impl Verdict {
         (share * self.figures.get(Figure::AfterBeginTimes).unwrap_or(1.0).max(1.0)).min(1.0)
     }
 
-    /// Returns the share of packets that is lost since the cause began, 0 to 1. `None` if none are,
-    /// or if it is not known.
+    /// Returns the share of packets that is lost since the cause began, or of a check's attempts
+    /// that fail, 0 to 1. `None` if none are, or if it is not known.
     pub fn loss_ratio(&self) -> Option<f64> {
         let of = |parts: &[Figure], wholes: &[Figure]| {
             let sum =
                 |figures: &[Figure]| figures.iter().map(|figure| self.figures.get(*figure).unwrap_or(0.0)).sum::<f64>();
             (sum(wholes) > 0.0).then(|| (sum(parts) / sum(wholes)).clamp(0.0, 1.0))
         };
+        if self.kind == Kind::Check {
+            return self.figures.ratio(Figure::FailedAttempts, Figure::Attempts).filter(|_| !self.is_slow());
+        }
         if !self.is_loss() {
             return None;
         }

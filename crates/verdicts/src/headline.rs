@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::overall::{Overall, UnexplainedLosses};
-use super::wording::{percent, summary, where_to};
+use super::wording::{percent, summary, was_bad, where_to};
 use kube_canary_model::method::Method;
 use kube_canary_model::verdict::{Figure, Kind, Severity, Verdict};
 
@@ -60,15 +60,15 @@ fn line(verdicts: &[Verdict], past: &[&Verdict], overall: &Overall) -> Headline 
         return Headline { state: MeshState::Losses, text: lines_of(losses) };
     }
     let last =
-        past.iter().filter(|verdict| verdict.kind.is_network_fault()).max_by_key(|verdict| verdict.ended_unix_seconds);
+        past.iter().filter(|verdict| !verdict.kind.is_agent_fault()).max_by_key(|verdict| verdict.ended_unix_seconds);
     let text = last.and_then(|verdict| recovered(verdict)).unwrap_or_else(|| nothing_wrong(overall));
     Headline { state: MeshState::Well, text }
 }
 
-/// Returns the place of a verdict among others, the gravest first: faults of the network, then
-/// agents; the severe ones first.
+/// Returns the place of a verdict among others, the gravest first: faults of the network and of
+/// checks, then agents; the severe ones first.
 pub fn gravity(verdict: &Verdict) -> (bool, std::cmp::Reverse<Severity>, bool, Kind) {
-    (!verdict.kind.is_network_fault(), std::cmp::Reverse(verdict.severity), !verdict.is_loss(), verdict.kind)
+    (verdict.kind.is_agent_fault(), std::cmp::Reverse(verdict.severity), verdict.is_slow(), verdict.kind)
 }
 
 /// Returns the line of an agent that finds no judge. Of its `peers` it loses packets to `losing`.
@@ -81,10 +81,15 @@ pub fn without_judges(losing: usize, peers: usize) -> Headline {
     Headline { state: MeshState::Unknown, text: format!("no judge answers; {own}") }
 }
 
-/// Returns the line for a mesh in which a judge sees losses and others see other ones.
+/// Returns the line for a mesh in which a judge sees losses, or failures of a check, and others see
+/// other ones.
 pub fn unconfirmed(verdict: &Verdict) -> Headline {
-    let what = if verdict.subject == "*" { "some links" } else { &verdict.subject };
-    let text = format!("{}: loss seen, not yet confirmed", what.replace("->", " -> "));
+    let text = if let Some((_, check)) = verdict.checked() {
+        format!("{check}: failures seen, not yet confirmed")
+    } else {
+        let what = if verdict.subject == "*" { "some links" } else { &verdict.subject };
+        format!("{}: loss seen, not yet confirmed", what.replace("->", " -> "))
+    };
     Headline { state: MeshState::Losses, text }
 }
 
@@ -94,6 +99,7 @@ fn recovered(verdict: &Verdict) -> Option<String> {
         _ if verdict.figures.has(Figure::Rewritten) => "sent from another address",
         Some(_) if verdict.loss_ratio().is_none() => "could not send, or be sent to,",
         _ if verdict.is_loss() => "lost packets",
+        _ if verdict.kind == Kind::Check => return Some(well_since(verdict, ended, &was_bad(verdict))),
         _ => "was slow",
     };
     let subject = match verdict.kind {
@@ -102,9 +108,13 @@ fn recovered(verdict: &Verdict) -> Option<String> {
         Kind::Partition => "a partition".to_owned(),
         _ => verdict.subject.replace("->", " -> "),
     };
-    let from = verdict.since_unix_seconds.map(|since| format!(" from {}", clock_time(since))).unwrap_or_default();
     let network = where_to(verdict.network);
-    Some(format!("well since {0} UTC; {subject} {was}{network}{from} to {0} UTC", clock_time(ended)))
+    Some(well_since(verdict, ended, &format!("{subject} {was}{network}")))
+}
+
+fn well_since(verdict: &Verdict, ended: u64, what: &str) -> String {
+    let from = verdict.since_unix_seconds.map(|since| format!(" from {}", clock_time(since))).unwrap_or_default();
+    format!("well since {0} UTC; {what}{from} to {0} UTC", clock_time(ended))
 }
 
 /// Returns the time of day, as all texts give it.

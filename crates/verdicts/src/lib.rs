@@ -13,6 +13,8 @@
 //! - Losses without a cause are reported as such ([`headline`]).
 //! - What could not be sent is neither sent nor lost, and has a verdict with its reason
 //!   ([`unsent`]).
+//! - Failed attempts of checks (the DNS, Services and other targets) are explained by the target,
+//!   by zones or by nodes ([`checks`]).
 //!
 //! Three kinds of data are no evidence: what a starved agent measured ([`agents`]), what was
 //! measured of a node that is being removed, and probes that an agent could not answer
@@ -22,6 +24,7 @@
 mod agents;
 mod answering;
 mod causes;
+mod checks;
 mod describe;
 mod details;
 mod direction;
@@ -58,7 +61,7 @@ pub use headline::{EXPLAINS_SECONDS, Headline, MeshState, gravity, headline, unc
 pub use kube_canary_model::verdict::{Confidence, Direction, Kind, Severity, Verdict};
 pub use overall::{NarrowLinks, Overall, UnexplainedLosses, WorstLink};
 pub use rewritten::StrangersSeen;
-pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding, may_share_links};
+pub use subject::{Identity, covers_udp_between, id, identity, is_same_finding, may_be_rest, may_share_links};
 pub use unsent::{UNSENT_MAX, UnsentEntry, UnsentProbes};
 
 use crate::slices::yield_now;
@@ -210,6 +213,7 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     missing::add_missing_agents(pods, &parts, &mut verdicts);
     unsent::causes::add(pods, &mut verdicts).await;
     answering.rewritten.add(matrix, &mut verdicts);
+    checks::add(matrix, standings, &mut verdicts).await;
     verdicts.sort_by(|a, b| gravity(a).cmp(&gravity(b)).then(b.weight.total_cmp(&a.weight)));
     let (mut verdicts, mut ended): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(Verdict::holds);
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);

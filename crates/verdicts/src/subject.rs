@@ -23,7 +23,7 @@ pub fn from_name(name: &str) -> String {
     cut(name, SUBJECT_BYTES_MAX)
 }
 
-/// Returns the subject of a link or of two zones.
+/// Returns the subject of a link, of two zones, or of a check.
 pub fn from_ends(a: &str, b: &str) -> String {
     let room = (SUBJECT_BYTES_MAX - "->".len()) / 2;
     format!("{}->{}", cut(a, room), cut(b, room))
@@ -92,7 +92,8 @@ pub fn covers(verdict: &Verdict, (a, zone_a): (&str, &str), (b, zone_b): (&str, 
         Kind::Domain => group(a).or(group(b)).is_some(),
         Kind::Partition => group(a).zip(group(b)).is_some_and(|(a, b)| a != b),
         Kind::Mesh | Kind::Paths => true,
-        Kind::AgentStarved | Kind::AgentUnreachable | Kind::AgentSuspect => false,
+        // A check has no links.
+        Kind::Check | Kind::AgentStarved | Kind::AgentUnreachable | Kind::AgentSuspect => false,
     }
 }
 
@@ -113,6 +114,15 @@ pub fn may_share_links(one: &Verdict, other: &Verdict) -> bool {
             (None, Some(ends)) => one.kind != Kind::Node || ends.contains(&one.subject),
             (None, None) => one.kind != Kind::Node || other.kind != Kind::Node,
         }
+}
+
+/// Whether the recent windows may show a verdict for the same reason as one that has ended: losses,
+/// or failures of the same check.
+pub fn may_be_rest(verdict: &Verdict, ended: &Verdict) -> bool {
+    match verdict.checked() {
+        Some((_, check)) => ended.checked().is_some_and(|(_, other)| other == check),
+        None => ended.is_loss(),
+    }
 }
 
 /// Whether what UDP probes show of the link between two nodes may belong to a verdict.
@@ -198,6 +208,28 @@ mod tests {
             may_share_links(&node("a"), &pair) && may_share_links(&pair, &node("a")) && may_share_links(&pair, &link)
         );
         assert!(!may_share_links(&of(Kind::AgentStarved, "a"), &link));
+    }
+
+    #[test]
+    fn failures_of_a_check_are_the_rest_of_those_of_the_same_check() {
+        let check = |subject: &str| Verdict { kind: Kind::Check, ..node(subject) };
+        assert!(may_be_rest(&check("a->dns"), &check("*->dns")) && !may_be_rest(&check("a->dns"), &check("*->api")));
+        assert!(!may_be_rest(&check("a->dns"), &node("a")) && !may_be_rest(&node("a"), &check("a->dns")));
+        assert!(may_be_rest(&node("a"), &node("b")));
+    }
+
+    #[test]
+    fn the_severity_of_a_check_rises_while_it_fails_and_that_of_a_slow_one_is_its_own() {
+        use kube_canary_model::verdict::{Figure, Severity};
+        let of = |severity, figure| {
+            let mut verdict = Verdict { kind: Kind::Check, severity, ..node("*->dns") };
+            verdict.figures.set(figure, 3.0);
+            verdict
+        };
+        let [less, more] = [Severity::Warning, Severity::Critical].map(|severity| of(severity, Figure::FailedAttempts));
+        let slow = of(Severity::Warning, Figure::SlowAttempts);
+        assert_eq!((less.severity_after(&more), more.severity_after(&less)), (Severity::Critical, Severity::Critical));
+        assert_eq!(slow.severity_after(&more), Severity::Warning);
     }
 
     #[test]

@@ -2,14 +2,17 @@
 //! figures. The program that shows a verdict words it, so that the words of one program never reach
 //! the readers of another.
 
+mod check;
 mod summary;
 mod words;
 
+pub use check::was_bad;
 pub use summary::summary;
 pub use words::{percent, symptoms, where_to};
 
 use std::fmt::Write as _;
 
+use kube_canary_model::check::CheckKind;
 use kube_canary_model::method::Method;
 use kube_canary_model::report::Way;
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
@@ -78,6 +81,7 @@ pub fn title(verdict: &Verdict) -> String {
         Kind::Zone => format!("zone {subject}, {network}"),
         Kind::Domain => format!("domain {subject}, {network}"),
         Kind::ZonePair => format!("zones {subject}{}, {network}", that_way()),
+        Kind::Check => check::title(verdict),
         Kind::AgentStarved => format!("agent on {subject}: its own lag, not the network's"),
         Kind::AgentUnreachable => format!("agent on {subject}: does not answer"),
         Kind::AgentSuspect => format!("agent on {subject}: does not judge as the two other judges do"),
@@ -92,6 +96,7 @@ pub fn runbook(verdict: &Verdict) -> String {
     let place = match verdict.kind {
         _ if is_unsent(verdict) => return format!("{DOCS}verdicts.md#probes-that-cannot-be-sent"),
         Kind::Flow | Kind::Mtu => return format!("{DOCS}verdicts.md#flows-and-large-packets"),
+        Kind::Check => "kubecanarycheck",
         _ if matches!(verdict.protocol, Some(Method::Udp | Method::Tcp)) => "udp-or-tcp-alone",
         Kind::Node => "a-node",
         Kind::Link => "a-link",
@@ -128,7 +133,21 @@ pub fn next_command(verdict: &Verdict) -> Option<String> {
         (Kind::AgentSuspect, _) => {
             Some("kubectl -n kube-canary exec daemonset/kube-canary -- /kube-canary doctor --history".to_owned())
         }
+        (Kind::Check, _) => {
+            let (kind, (_, name)) = (verdict.check?.kind, verdict.checked()?);
+            Some(next_command_of_check(kind, name).to_owned())
+        }
         _ => None,
+    }
+}
+
+/// Returns the command to enter next for a check of this kind and name. The names are those of the
+/// checks that are there by default.
+pub fn next_command_of_check(kind: CheckKind, name: &str) -> &'static str {
+    match (kind, name) {
+        (CheckKind::Dns, _) => "kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide",
+        (CheckKind::Tls, "api-server") => "kubectl get --raw /readyz",
+        _ => "kubectl -n kube-canary exec daemonset/kube-canary -- /kube-canary doctor",
     }
 }
 
@@ -141,6 +160,7 @@ pub fn evidence(verdict: &Verdict) -> String {
         }
         Kind::AgentUnreachable => format!("its report is missing{}; {}", Of(verdict).error(), reached(verdict)),
         Kind::AgentSuspect => disputed(verdict),
+        Kind::Check => check::evidence(verdict),
         Kind::Mtu => holes_sentence(verdict),
         Kind::Flow => format!(
             "{}; it lost {} of its last {} probes, and the other flows of this link do not lose",

@@ -113,7 +113,9 @@ class Mesh:
         listed = self.directory / f"{node}.cpus"
         listed.write_text(cpus + "\n")
         run = [str(binary), "run", "--discovery", "static", "--node-name", node, "--zone", zone, "--peers-file", str(peers),
-               "--listen", f"{address}:{PORT}", "--interval", "200ms", "--timeout", "400ms"]
+               "--listen", f"{address}:{PORT}", "--interval", "200ms", "--timeout", "400ms",
+               # One check that is well, and one that fails.
+               "--check", f"own=tcp:{address}:{PORT}", "--check", "closed=tcp:127.0.0.1:1"]
         script = 'mount --bind "$0" /sys/devices/system/cpu/online && exec "$@"'
         # The faults are losses of echoes, and the panels of flows are of UDP.
         self.start(node, ["env", "KUBE_CANARY_PROBES=icmp,udp", "unshare", "--mount", "sh", "-c", script, str(listed), *run])

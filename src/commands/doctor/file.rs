@@ -21,10 +21,11 @@ use serde::Deserialize;
 use super::lines::{HEAD, MeshError, MeshLines};
 use super::output::{Examination, Unread};
 use super::reading::{FieldsError, MeshFields, MeshReading, ReportError};
+use crate::check::{CHECKS_MAX, Check};
 use crate::config::RowsFile;
 use crate::limits::{MESH_DOCUMENT_BYTES_MAX, OFFLINE_BYTES_MAX, REPORT_BYTES_MAX};
 use crate::mesh::domains::Domains;
-use crate::report::{Missing, Peer, Report, Source};
+use crate::report::{Missing, Peer, Report, Source, at_most};
 
 /// All reports of a file belong to one document.
 const DOCUMENT: usize = 0;
@@ -287,6 +288,8 @@ struct InputDocument<'a> {
     missing: Option<Vec<Missing>>,
     #[serde(borrow)]
     source: Option<Source<'a>>,
+    #[serde(borrow, default, deserialize_with = "at_most::<_, CHECKS_MAX, _>")]
+    checks: Vec<Check<'a>>,
     #[serde(borrow)]
     peers: Option<Vec<Peer<'a>>>,
 }
@@ -314,8 +317,8 @@ fn read_whole(
                 }
                 unread.add_if(reading.whole_fields(DOCUMENT, MeshFields { missing }));
             }
-            Ok(InputDocument { rows: None, source: Some(source), peers: Some(peers), .. }) => {
-                unread.add_if(reading.whole_report(DOCUMENT, &Report { source, peers }));
+            Ok(InputDocument { rows: None, source: Some(source), checks, peers: Some(peers), .. }) => {
+                unread.add_if(reading.whole_report(DOCUMENT, &Report { source, checks, peers }));
             }
             Ok(_) => unread.add(None, LineError::Neither),
             // The parser cannot go on behind an error.

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::traces::Traces;
+use crate::check::{CHECKS_MAX, Check, DEFAULT_CHECKS, is_check_name};
 use crate::limits::{AGENTS_MAX, LIST_AGE_MAX, NAME_BYTES_MAX, OFFLINE_NODES_MAX, PEER_SLOTS_MAX, REPORT_PEERS_MAX};
 use crate::mesh::domains::Domains;
 use crate::mesh::matrix::{Matrix, MatrixBounds, RowPresence};
@@ -45,7 +46,11 @@ pub enum ReportError {
     /// There are more peers than an agent can have.
     #[error("more than {REPORT_PEERS_MAX} peers")]
     Peers,
-    /// A peer appears twice. An agent names each node once for each network and address family.
+    /// There are more checks than an agent can have.
+    #[error("more than {CHECKS_MAX} checks")]
+    Checks,
+    /// A peer or a check appears twice. An agent names each node once for each network and address
+    /// family.
     #[error("it names {0} twice")]
     Twice(String),
     /// The document already has the report of this node.
@@ -81,6 +86,9 @@ pub struct MeshReading {
     owners: HashMap<IpAddr, String>,
     /// Missing nodes and the reasons, with the document they came from.
     missing: Vec<(usize, Missing)>,
+    /// The names of the checks that are judged: the defaults, and then those of the reports as they
+    /// come. A command has no list of its own.
+    checks: Vec<Box<str>>,
     facts: ReportedFacts,
     /// The operator's failure domains.
     domains: Option<Arc<Domains>>,
@@ -152,13 +160,17 @@ impl MeshReading {
 
     fn within(bounds: MatrixBounds, reports_max: usize) -> Self {
         let stopwatch = Stopwatch::start();
+        let checks: Vec<Box<str>> = DEFAULT_CHECKS.map(Into::into).into();
+        let mut matrix = Matrix::within(bounds, stopwatch.epoch);
+        matrix.set_checks(&checks);
         Self {
-            matrix: Matrix::within(bounds, stopwatch.epoch),
+            matrix,
             stopwatch,
             reports_max,
             taken: HashMap::new(),
             owners: HashMap::new(),
             missing: Vec::new(),
+            checks,
             facts: ReportedFacts::default(),
             domains: None,
         }
@@ -191,7 +203,9 @@ impl MeshReading {
     /// As [`MeshReading::report`].
     pub fn whole_report(&mut self, document: usize, report: &Report<'_>) -> Result<(), ReportError> {
         let begun = self.begin_report(document, &report.source)?;
-        let read = report.peers.iter().enumerate().try_for_each(|(before, peer)| self.peer(peer, before));
+        let checks = report.checks.iter().enumerate().try_for_each(|(before, check)| self.check(check, before));
+        let mut peers = report.peers.iter().enumerate();
+        let read = checks.and_then(|()| peers.try_for_each(|(before, peer)| self.peer(peer, before)));
         self.end_report(document, Some(begun), read)
     }
 
@@ -213,7 +227,7 @@ impl MeshReading {
     /// Reads the objects of a report. `begun` is set to the source, unless its
     /// report was accepted before.
     fn objects(&mut self, document: usize, text: &[u8], begun: &mut Option<String>) -> Result<(), ReportError> {
-        let (mut splitter, mut rest, mut peers) = (Splitter::default(), text, 0);
+        let (mut splitter, mut rest, mut checks, mut peers) = (Splitter::default(), text, 0, 0);
         while let Some(object) = splitter.next(&mut rest)? {
             match object {
                 ReportObject::Source(text) => match self.begin_report(document, &serde_json::from_slice(text)?) {
@@ -222,11 +236,15 @@ impl MeshReading {
                     Err(ReportError::Repeated(node)) if self.taken.get(&node) != Some(&document) => {}
                     Err(error) => return Err(error),
                 },
+                ReportObject::Check(text) if begun.is_some() => {
+                    self.check(&serde_json::from_slice(text)?, checks)?;
+                    checks += 1;
+                }
                 ReportObject::Peer(text) if begun.is_some() => {
                     self.peer(&serde_json::from_slice(text)?, peers)?;
                     peers += 1;
                 }
-                ReportObject::Peer(_) => {}
+                ReportObject::Check(_) | ReportObject::Peer(_) => {}
             }
         }
         // The splitter finds objects and their end, and accepts anything between them.
@@ -255,6 +273,22 @@ impl MeshReading {
         self.facts.add(source);
         self.facts.traces.begin_report(&node, &source.zone);
         Ok(node)
+    }
+
+    /// Adds a check to the current report. `before` is the number of checks already in it. A check
+    /// whose name cannot be, or for which there is no room, is left out.
+    fn check(&mut self, check: &Check<'_>, before: usize) -> Result<(), ReportError> {
+        if before == CHECKS_MAX {
+            return Err(ReportError::Checks);
+        }
+        if !self.checks.iter().any(|name| **name == *check.name) {
+            if self.checks.len() == CHECKS_MAX || !is_check_name(&check.name) {
+                return Ok(());
+            }
+            self.checks.push((&*check.name).into());
+            self.matrix.set_checks(&self.checks);
+        }
+        if self.matrix.check(check) { Ok(()) } else { Err(ReportError::Twice(check.name.clone().into_owned())) }
     }
 
     /// Adds a peer to the current report. `before` is the number of peers already in it.
@@ -326,228 +360,4 @@ impl MeshReading {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn report(source: &str, peers: &[&str]) -> String {
-        let peer = |node: &&str| {
-            format!(
-                r#"{{"node":"{node}","zone":"z","network":"pod","protocol":"icmp","state":"ready","address":"10.0.0.{}",
-                "sent":60,"received":60,"lost":0,"recent":{{"seconds":60.0,"sent":60,"received":60,"lost":0}}}}"#,
-                &node[1..]
-            )
-        };
-        let peers: Vec<String> = peers.iter().map(peer).collect();
-        format!(
-            r#"{{"source":{{"node":"{source}","zone":"z","recent":{{}}}},"new":[1],"peers":[{}]}}"#,
-            peers.join(",")
-        )
-    }
-
-    fn presences(matrix: &Matrix) -> Vec<(String, RowPresence)> {
-        let mut found: Vec<_> = matrix.numbers().map(|n| (matrix.name(n).to_owned(), matrix.get(n).presence)).collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
-        found
-    }
-
-    #[test]
-    fn a_source_that_several_meshes_have_counts_once() {
-        let mut reading = MeshReading::default();
-        for document in 0..2 {
-            reading.report(document, report("n1", &["n2", "n3"]).as_bytes()).unwrap();
-            reading.report(document, report("n2", &["n1", "n3"]).as_bytes()).unwrap();
-        }
-        let (matrix, missing, reports, _) = reading.finish();
-        assert_eq!((matrix.cell_count(), reports, matrix.not_kept().rows), (4, 2, 0));
-        assert_eq!(missing, []);
-        let node = |name: &str, presence| (name.to_owned(), presence);
-        let expected =
-            [node("n1", RowPresence::Whole), node("n2", RowPresence::Whole), node("n3", RowPresence::Listed)];
-        assert_eq!(presences(&matrix), expected);
-    }
-
-    #[test]
-    fn a_node_is_missing_only_if_no_mesh_has_its_report() {
-        let mut reading = MeshReading::default();
-        reading.report(0, report("n1", &["n2", "n3"]).as_bytes()).unwrap();
-        let fields = |nodes: &[&str]| {
-            let missing: Vec<String> =
-                nodes.iter().map(|node| format!(r#"{{"node":"{node}","error":"refused"}}"#)).collect();
-            format!(r#"{{"missing":[{}],"verdicts":[{{"kind":"link"}}]}}"#, missing.join(","))
-        };
-        reading.fields(0, fields(&["n2", "n3"]).as_bytes()).unwrap();
-        reading.report(1, report("n2", &["n1"]).as_bytes()).unwrap();
-        // A row of the same mesh that broke off.
-        reading.report(1, report("n4", &["n1"]).as_bytes()).unwrap();
-        reading.fields(1, fields(&["n3", "n4"]).as_bytes()).unwrap();
-        let (matrix, missing, reports, _) = reading.finish();
-        assert_eq!((missing.iter().map(|m| m.node.as_str()).collect::<Vec<_>>(), reports), (vec!["n3", "n4"], 3));
-        let of = |name: &str| presences(&matrix).into_iter().find(|(node, _)| node == name).unwrap().1;
-        let all = ["n1", "n2", "n3", "n4"].map(of);
-        assert_eq!(all, [RowPresence::Whole, RowPresence::Whole, RowPresence::Missing, RowPresence::Broken]);
-    }
-
-    /// The text after the reports, with these missing nodes.
-    fn behind(missing: &str) -> String {
-        format!(r#"{{"missing":[{missing}]}}"#)
-    }
-
-    #[test]
-    fn a_node_whose_judged_report_broke_off_is_missing_even_if_another_mesh_has_a_whole_one() {
-        let (half, whole) = (report("n3", &["n1"]), report("n3", &["n1", "n2"]));
-        let broke_off = behind(r#"{"node":"n3","error":"broke off"}"#);
-        let (of_half, of_whole) = ((&half, broke_off), (&whole, behind("")));
-        for (documents, is_missing, expected) in [
-            ([&of_half, &of_whole], true, RowPresence::Broken),
-            ([&of_whole, &of_half], false, RowPresence::Whole),
-            ([&of_half, &of_half], true, RowPresence::Broken),
-        ] {
-            let mut reading = MeshReading::default();
-            for (document, (row, fields)) in documents.into_iter().enumerate() {
-                reading.report(document, row.as_bytes()).unwrap();
-                reading.fields(document, fields.as_bytes()).unwrap();
-            }
-            let (matrix, missing, reports, _) = reading.finish();
-            assert_eq!((missing.iter().any(|missing| missing.node == "n3"), reports), (is_missing, 1));
-            let found = presences(&matrix);
-            assert!(found.contains(&("n3".to_owned(), expected)), "the first is kept: {found:?}");
-        }
-    }
-
-    #[test]
-    fn a_report_with_a_text_between_its_objects_is_invalid() {
-        let whole = report("n1", &["n2", "n3"]);
-        for (from, to) in [("},{\"node\":\"n3\"", "}x{\"node\":\"n3\""), ("}]}", "}}}"), ("[1]", "[1"), ("[1]", "1]")] {
-            let mut reading = MeshReading::default();
-            let bad = whole.replace(from, to);
-            assert!(bad != whole && reading.report(0, bad.as_bytes()).is_err(), "{bad}");
-            let (_, missing, _, _) = reading.finish();
-            assert_eq!(missing.len(), 1, "{bad}");
-        }
-    }
-
-    #[test]
-    fn memory_for_a_malicious_report_is_bounded() {
-        let report = |peers: usize| {
-            let peers: Vec<String> = (0..peers).map(|n| format!(r#"{{"node":"p{n}"}}"#)).collect();
-            format!(r#"{{"source":{{"node":"a"}},"peers":[{}]}}"#, peers.join(","))
-        };
-        MeshReading::default().report(0, report(REPORT_PEERS_MAX).as_bytes()).unwrap();
-        let error = MeshReading::default().report(0, report(REPORT_PEERS_MAX + 1).as_bytes()).unwrap_err();
-        assert!(matches!(error, ReportError::Peers), "{error}");
-
-        let mut reading = MeshReading::default();
-        let source = |node: &str| format!(r#"{{"source":{{"node":"{node}"}},"peers":[]}}"#);
-        for number in 0..AGENTS_MAX {
-            reading.report(0, source(&number.to_string()).as_bytes()).unwrap();
-        }
-        assert!(matches!(reading.report(0, source("one more").as_bytes()), Err(ReportError::TooMany(AGENTS_MAX))));
-        reading.report(1, source("7").as_bytes()).unwrap();
-        let long = source(&"a".repeat(NAME_BYTES_MAX + 1));
-        assert!(matches!(MeshReading::default().report(0, long.as_bytes()), Err(ReportError::Name)));
-
-        let many = |count: usize| {
-            let missing: Vec<String> = (0..count).map(|n| format!(r#"{{"node":"m{n}","error":""}}"#)).collect();
-            behind(&missing.join(","))
-        };
-        reading.fields(0, many(MISSING_MAX).as_bytes()).unwrap();
-        assert!(matches!(reading.fields(0, many(1).as_bytes()), Err(FieldsError::Missing)));
-        assert_eq!(reading.finish().1.len(), MISSING_MAX);
-    }
-
-    #[test]
-    fn a_report_that_names_a_node_twice_is_invalid_and_its_earlier_part_counts() {
-        let mut reading = MeshReading::default();
-        let twice = report("n1", &["n2", "n3", "n2", "n4"]);
-        let error = reading.report(0, twice.as_bytes()).unwrap_err();
-        assert!(matches!(&error, ReportError::Twice(node) if node == "n2"), "{error}");
-        // A peer on its other network, or by the other protocol, is another object.
-        let thrice = report("n2", &["n1", "n1", "n1"]);
-        let thrice = thrice.replacen("\"pod\"", "\"node\"", 1).replacen("\"icmp\"", "\"icmpv6\"", 2);
-        let thrice = thrice.replacen("\"icmpv6\"", "\"icmp\"", 1);
-        reading.report(0, thrice.as_bytes()).unwrap();
-        let (matrix, missing, _, _) = reading.finish();
-        let error = "not a report: it names n2 twice".to_owned();
-        assert_eq!(missing, [Missing { node: "n1".into(), error }]);
-        assert_eq!((presences(&matrix)[0].1, matrix.cell_count()), (RowPresence::Broken, 2 + 3));
-    }
-
-    #[test]
-    fn a_second_report_of_a_node_is_refused_in_the_same_document_and_skipped_in_another() {
-        let mut reading = MeshReading::default();
-        reading.report(0, report("n1", &["n2"]).as_bytes()).unwrap();
-        let error = reading.report(0, report("n1", &["n3"]).as_bytes()).unwrap_err();
-        assert!(matches!(&error, ReportError::Repeated(node) if node == "n1"), "{error}");
-        reading.report(1, report("n1", &["n3"]).as_bytes()).unwrap();
-        let (matrix, missing, reports, _) = reading.finish();
-        assert_eq!((matrix.cell_count(), missing.len(), reports), (1, 0, 1));
-    }
-
-    #[test]
-    fn off_line_there_is_room_for_more_than_an_agent_may_keep() {
-        let mut reading = MeshReading::off_line();
-        let names: Vec<String> = (0..24).map(|n| format!("n{n}")).collect();
-        let peers: Vec<&str> = names.iter().map(String::as_str).collect();
-        for number in 0..=AGENTS_MAX {
-            reading.report(0, report(&format!("source-{number}"), &peers).as_bytes()).unwrap();
-        }
-        let (matrix, missing, reports, _) = reading.finish();
-        assert_eq!((reports, missing.len(), matrix.cell_count()), (AGENTS_MAX + 1, 0, (AGENTS_MAX + 1) * 24));
-        assert_eq!((matrix.not_kept().rows, matrix.not_kept().cells), (0, 0));
-    }
-
-    #[test]
-    fn a_report_that_breaks_off_keeps_its_first_part_and_is_marked_as_broken() {
-        let whole = report("n1", &["n2", "n3"]);
-        let cut = &whole.as_bytes()[..whole.len() - 20];
-        let mut reading = MeshReading::default();
-        assert!(reading.report(0, cut).is_err());
-        reading.report(0, report("n2", &["n1"]).as_bytes()).unwrap();
-        let (matrix, missing, _, _) = reading.finish();
-        assert!(missing[0].node == "n1" && missing[0].error.starts_with("not a report: "), "{missing:?}");
-        assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, RowPresence::Broken));
-    }
-
-    #[test]
-    fn facts_about_the_mesh_and_old_lists_are_kept() {
-        let mut reading = MeshReading::default();
-        let report =
-            |node: &str, says: &str| format!(r#"{{"source":{{"node":"{node}","zone":"z",{says}}},"peers":[]}}"#);
-        for (node, says) in [
-            ("n4", r#""peer_list_age_seconds":null,"watchers":0"#),
-            ("n1", r#""peer_list_age_seconds":240,"watchers":24,"watchers_missing":0"#),
-            ("n2", r#""peer_list_age_seconds":241,"watchers":12,"watchers_missing":2"#),
-            ("n3", r#""version":"0.1.0""#),
-        ] {
-            reading.report(0, report(node, says).as_bytes()).unwrap();
-        }
-        let (_, _, reports, facts) = reading.finish();
-        let old = |node: &str, age_seconds| OldList { node: node.into(), age_seconds };
-        assert_eq!((reports, facts.watchers, facts.watchers_missing), (4, Some(12), 1));
-        assert_eq!(facts.old_lists, [old("n2", Some(241.0)), old("n4", None)]);
-    }
-
-    #[test]
-    fn an_unanswered_agent_is_identified_by_its_address() {
-        let mut reading = MeshReading::default();
-        reading.report(0, report("n1", &["n2"]).as_bytes()).unwrap();
-        assert!(
-            reading.unanswered(1, [10, 0, 0, 2].into(), "refused")
-                && !reading.unanswered(2, [10, 0, 0, 9].into(), "refused")
-        );
-        let (matrix, missing, _, _) = reading.finish();
-        assert_eq!(missing, [Missing { node: "n2".into(), error: "refused".into() }]);
-        assert_eq!(presences(&matrix)[1].1, RowPresence::Missing);
-    }
-
-    #[test]
-    fn an_invalid_report_is_an_error() {
-        for text in
-            ["", "[]", "{}", r#"{"peers":[],"source":{"node":"a"}}"#, r#"{"source":{"node":"a"}}"#, "{\"source\":"]
-        {
-            assert!(MeshReading::default().report(0, text.as_bytes()).is_err(), "{text}");
-        }
-        let twice = format!("{}{}", report("a", &[]), report("b", &[]));
-        assert!(MeshReading::default().report(0, twice.as_bytes()).is_err());
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::fmt::Write as _;
 
 use super::summary::NodeSummary;
+use crate::check::Check;
 use crate::config::Column;
 use crate::report::Network;
 use crate::sys::console::printable;
@@ -141,6 +142,7 @@ pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
         text.push_str(&terminal.paint(Tint::Bad, &line));
         text.push('\n');
     }
+    write_checks(answered(), terminal, &mut text);
     let mut head = if text.is_empty() { "No answer:\n" } else { "\nNo answer:\n" };
     for node in nodes {
         let Some(error) = &node.error else { continue };
@@ -152,6 +154,27 @@ pub fn render(nodes: &[NodeSummary], terminal: Terminal) -> String {
         }
     }
     text
+}
+
+/// Appends a line for each node with checks that fail or are slow.
+fn write_checks<'a>(nodes: impl Iterator<Item = &'a NodeSummary>, terminal: Terminal, text: &mut String) {
+    let mut head = "\nChecks that failed or were slow in the last minute:\n";
+    for node in nodes.filter(|node| !node.bad_checks.is_empty()) {
+        let of_check = |check: &Check<'_>| {
+            let Check { name, tried, failed, slow, .. } = check;
+            match check.reason {
+                Some(reason) if *failed > 0 => format!("{name} {failed} of {tried} failed, {}", reason.words()),
+                _ => format!("{name} {slow} of {tried} slow"),
+            }
+        };
+        let checks: Vec<String> = node.bad_checks.iter().map(of_check).collect();
+        let name = node.node.as_deref().unwrap_or(&node.url);
+        text.push_str(std::mem::take(&mut head));
+        for line in terminal.wrap(&printable(&format!("    {name}: {}", checks.join("; "))), 8).lines() {
+            text.push_str(&terminal.paint(Tint::Bad, line));
+            text.push('\n');
+        }
+    }
 }
 
 /// The longest name of an allocator or a version that is shown for all agents.
@@ -211,6 +234,7 @@ fn last(node: &NodeSummary) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::CheckFailure;
     use crate::report::SendError;
 
     fn row(node: &str, rss: Option<u64>, lag: Option<f64>) -> NodeSummary {
@@ -293,6 +317,24 @@ mod tests {
             rest.ends_with("Not sent in the last minute, and in no loss:\n    node-1: 60 probes, no route\n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn checks_that_fail_or_are_slow_have_a_line_for_their_node() {
+        let check = |name: &'static str, failed, slow, reason| Check {
+            name: name.into(),
+            tried: 12,
+            failed,
+            slow,
+            reason,
+            ..Check::default()
+        };
+        let (mut bad, well) = (row("node-1", None, None), row("node-2", None, None));
+        bad.bad_checks = vec![check("dns", 5, 1, Some(CheckFailure::Timeout)), check("web", 0, 2, None)];
+        let text = render(&[bad, well], Terminal::PLAIN);
+        let lines = "Checks that failed or were slow in the last minute:\n    \
+                     node-1: dns 5 of 12 failed, no answer in time; web 2 of 12 slow\n";
+        assert!(text.ends_with(lines), "{text}");
     }
 
     #[test]

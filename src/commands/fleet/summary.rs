@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 
 use super::ask::{self, AskError};
+use crate::check::{Check, is_check_name};
 use crate::config::AgentUrl;
 use crate::report::{self, Network, Peer, Protocol, Report, SendError, weighed_loss};
 
@@ -56,6 +57,9 @@ pub struct NodeSummary {
     pub send_errors: Option<u64>,
     /// Why most of those of one link could not be sent: of the link that has the most.
     pub send_error_reason: Option<SendError>,
+    /// Its checks of which recent attempts failed or were slow.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bad_checks: Vec<Check<'static>>,
     /// Recent p99 of the send lag, in seconds.
     pub send_lag_p99_seconds: Option<f64>,
     /// The number of nodes in the mesh that the agent knows of.
@@ -90,7 +94,7 @@ impl NodeSummary {
     }
 
     /// Returns the summary of a report. A figure that an older agent does not report is none.
-    fn from_report(Report { source, peers }: Report<'_>) -> Self {
+    fn from_report(Report { source, checks, peers }: Report<'_>) -> Self {
         let sum = |count: fn(&Peer<'_>) -> u64| peers.iter().map(count).fold(0, u64::saturating_add);
         let recent_loss = |peer: &Peer<'_>| loss(peer.recent.received.into(), peer.recent.lost.into());
         let weighed =
@@ -101,6 +105,8 @@ impl NodeSummary {
         let worst =
             measured.max_by(|(_, a), (_, b)| weighed(a).total_cmp(&weighed(b)).then_with(|| p99(a).total_cmp(&p99(b))));
         let worst_unsent = peers.iter().max_by_key(|peer| peer.recent.send_errors);
+        let bad = checks.into_iter().filter(|check| check.failed > 0 || check.slow > 0);
+        let bad = bad.filter(|check| is_check_name(&check.name));
         let reported = |text: Cow<'_, str>| Some(text.into_owned()).filter(|text| !text.is_empty());
         let sent = sum(|peer| peer.sent);
         let mut summary = Self {
@@ -122,6 +128,7 @@ impl NodeSummary {
             loss: loss(sum(|peer| peer.recent.received.into()), sum(|peer| peer.recent.lost.into())),
             send_errors: Some(sum(|peer| peer.recent.send_errors.into())),
             send_error_reason: worst_unsent.and_then(|peer| peer.recent.send_error_reason),
+            bad_checks: bad.map(|check| Check { name: check.name.into_owned().into(), ..check }).collect(),
             send_lag_p99_seconds: source.recent.send_lag_p99_seconds,
             members: source.members,
             watchers: source.watchers,
@@ -189,6 +196,19 @@ mod tests {
         assert_eq!((none.loss, none.worst_peer, none.send_errors), (None, None, Some(60)));
         let well = summary("", &[peer("b", 60, 0, "null")]);
         assert_eq!((well.send_errors, well.send_error_reason), (Some(0), None));
+    }
+
+    #[test]
+    fn checks_that_fail_or_are_slow_are_listed() {
+        let of = |text: &str| {
+            let text = format!(r#"{{"source":{{"node":"a"}},"checks":[{text}],"peers":[]}}"#);
+            let checks = NodeSummary::parse(text.as_bytes()).unwrap().bad_checks;
+            checks.iter().map(|check| check.name.to_string()).collect::<Vec<_>>()
+        };
+        let checks = r#"{"name":"dns","kind":"dns","tried":12,"failed":5,"reason":"timeout"},
+            {"name":"web","kind":"http","tried":12,"slow":1},{"name":"api","kind":"tls","tried":6},
+            {"name":"a b","kind":"tcp","tried":6,"failed":6}"#;
+        assert_eq!((of(checks), of("")), (vec!["dns".to_owned(), "web".to_owned()], vec![]));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! targets ─► probes ─► tally (per target), flows ─► output, paths ─► outbox (standard output)
 //! ```
 //!
+//! Checks as targets have [`attempts`] instead of probes.
+//!
 //! Traps:
 //! - Output is written after a turn, and only as much as the reader accepts. Otherwise a slow
 //!   terminal would delay probes.
@@ -12,6 +14,7 @@
 //!   flight.
 //! - The prober reports a loss without its number; [`sequences`] knows the number.
 
+mod attempts;
 mod flows;
 mod outbox;
 mod output;
@@ -101,8 +104,12 @@ pub fn run(settings: &PingSettings) -> Result<bool, PingError> {
         .enable_all()
         .build()
         .map_err(system("start the probe thread's runtime"))?;
-    priority::mark_probe_thread();
-    let done = runtime.block_on(serve(settings));
+    let done = if let Some(checks) = &settings.checks {
+        runtime.block_on(attempts::serve(settings, checks))
+    } else {
+        priority::mark_probe_thread();
+        runtime.block_on(serve(settings))
+    };
     runtime.shutdown_background();
     done
 }
@@ -116,12 +123,16 @@ async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
         () = stop.asked() => return Ok(false),
     };
     let mut ping = Ping::new(settings, sockets, &addresses)?;
-    match ping.probe(&mut stop).await.and_then(|()| ping.end()) {
-        // The reader of the output is gone, so no summary is written.
-        Err(PingError::System { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        done => done?,
-    }
+    unless_reader_is_gone(ping.probe(&mut stop).await.and_then(|()| ping.end()))?;
     Ok(ping.results.tallies.iter().all(|tally| tally.received > 0))
+}
+
+/// If the reader of the output is gone, no summary is written, and that is no error.
+fn unless_reader_is_gone(done: Result<(), PingError>) -> Result<(), PingError> {
+    match done {
+        Err(PingError::System { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        done => done,
+    }
 }
 
 async fn resolve(settings: &PingSettings) -> Result<Vec<IpAddr>, PingError> {

@@ -35,11 +35,7 @@ pub struct TargetLabel {
 impl TargetLabel {
     /// Makes the label of a target in this form.
     pub fn new(form: PingForm, name: &str, address: IpAddr) -> Self {
-        let name = match form {
-            PingForm::Text(_) => printable(name),
-            PingForm::Json => escaped(serde_json::Value::from(name).to_string()),
-        };
-        Self { name, address }
+        Self { name: self::name(form, name), address }
     }
 
     /// Returns the name as it is written in this form.
@@ -48,13 +44,26 @@ impl TargetLabel {
     }
 }
 
+/// Returns a name as it is written in this form; in JSON a string with its quotes.
+pub fn name(form: PingForm, name: &str) -> String {
+    match form {
+        PingForm::Text(_) => printable(name),
+        PingForm::Json => escaped(serde_json::Value::from(name).to_string()),
+    }
+}
+
+/// Returns the number of targets in words.
+pub fn targets(number: usize) -> String {
+    if number == 1 { "1 target".to_owned() } else { format!("{number} targets") }
+}
+
 /// Writes the settings and addresses. In JSON it writes nothing.
 pub fn heading(text: &mut String, settings: &PingSettings, labels: &[TargetLabel]) {
     if settings.json {
         return;
     }
     let (interval, timeout) = (settings.interval, settings.timeout);
-    let targets = if labels.len() == 1 { "1 target".to_owned() } else { format!("{} targets", labels.len()) };
+    let targets = targets(labels.len());
     let what = match settings.udp {
         None => format!("{} bytes of payload", settings.payload_bytes),
         Some(udp) => format!("UDP port {}, source ports: {}", udp.port, udp.flows),
@@ -120,7 +129,11 @@ fn as_json(text: &mut String, label: &TargetLabel, sequence: Option<u64>, outcom
 }
 
 /// Selects one of the quantiles.
-type SelectQuantile = fn(Quantiles) -> Nanos;
+pub type SelectQuantile = fn(Quantiles) -> Nanos;
+
+/// The quantiles of a summary, with their names in JSON.
+pub const QUANTILES: [(&str, SelectQuantile); 4] =
+    [("min", |q| q.min), ("p50", |q| q.p50), ("p99", |q| q.p99), ("max", |q| q.max)];
 
 /// Writes a summary of every target.
 pub fn summary<'a>(
@@ -154,9 +167,7 @@ fn object(text: &mut String, label: &TargetLabel, tally: &TargetCounters) {
         tally.stamped_by_kernel
     );
     let quantiles = tally.rtts.quantiles();
-    let fields: [(&str, SelectQuantile); 4] =
-        [("min", |q| q.min), ("p50", |q| q.p50), ("p99", |q| q.p99), ("max", |q| q.max)];
-    for (name, field) in fields {
+    for (name, field) in QUANTILES {
         let _ = match quantiles {
             Some(quantiles) => write!(text, ",\"rtt_{name}_seconds\":{}", Seconds(field(quantiles))),
             None => write!(text, ",\"rtt_{name}_seconds\":null"),
@@ -187,6 +198,7 @@ fn cells(label: &TargetLabel, tally: &TargetCounters) -> [Cell; HEADS.len()] {
     let share = |part: u64, whole: u64| known((whole > 0).then(|| part as f64 / whole as f64), percent);
     let quantiles = tally.rtts.quantiles();
     let time = |field: SelectQuantile| known(quantiles, |quantiles| Time(field(quantiles)).to_string());
+    let [min, p50, p99, max] = QUANTILES.map(|(_, field)| time(field).into());
     let bad = |text: String, number: u64| Cell::tinted(text, Tint::Bad, number > 0);
     let count = |number: u64| number.to_string().into();
     [
@@ -201,10 +213,10 @@ fn cells(label: &TargetLabel, tally: &TargetCounters) -> [Cell; HEADS.len()] {
         bad(tally.corrupt.to_string(), tally.corrupt),
         bad(tally.send_errors.to_string(), tally.send_errors),
         share(tally.stamped_by_kernel, tally.received).into(),
-        time(|q| q.min).into(),
-        time(|q| q.p50).into(),
-        time(|q| q.p99).into(),
-        time(|q| q.max).into(),
+        min,
+        p50,
+        p99,
+        max,
     ]
 }
 

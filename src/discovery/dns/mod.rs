@@ -1,20 +1,24 @@
 //! Peers from DNS: the A and AAAA records of a headless Service, and the identity that each address
 //! reports.
 //!
-//! `resolve` asks DNS, `identity` asks a peer, `names` decides. `hosts` is for commands only.
+//! `resolve` asks DNS, `identity` asks a peer, `names` decides. `hosts` is for what an operator has
+//! named. Checks ask one server by `exchange`.
 //!
 //! The traps:
 //! * NXDOMAIN, SERVFAIL and silence are errors, and never an empty list.
 //! * DNS gives addresses and no names, but a node name identifies a peer. If a list were sent
 //!   before the peers were asked, every peer would appear under two names.
 
+mod exchange;
 mod hosts;
 mod names;
 mod resolve;
 mod settings;
 mod wire;
+pub use exchange::exchange;
 #[cfg(feature = "fuzzing")]
 pub use wire::fuzz_answer;
+pub use wire::{A, AAAA, DnsReply, NXDOMAIN, encode_name};
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -39,6 +43,10 @@ const REFRESH_MIN: Duration = Duration::from_secs(5);
 /// Longest time between two look-ups. A deleted pod is probed for up to this time,
 /// and its losses count.
 const REFRESH_MAX: Duration = Duration::from_secs(30);
+
+/// Timeout of one question of a check to one server. With the default of resolv.conf a dead first
+/// server would end the attempt before the second is asked.
+const CHECKED_SERVER_TIME: Duration = Duration::from_secs(1);
 
 /// Which name is resolved, and how.
 #[derive(Clone, Debug)]
@@ -115,6 +123,24 @@ impl fmt::Display for AddressFamily {
 /// [`ResolveError`]; a name without an address of the family is one.
 pub async fn host_addresses(host: &str, family: AddressFamily) -> Result<Vec<IpAddr>, ResolveError> {
     named_addresses(host, family, async { Vec::new() }).await
+}
+
+/// Does the same for a check: one of both families, at most one second for each server, and one
+/// round over all servers.
+///
+/// # Errors
+/// As [`host_addresses`].
+pub async fn checked_addresses(host: &str) -> Result<Vec<IpAddr>, ResolveError> {
+    let found = hosts::addresses(host, AddressFamily::Any).map_err(ResolveError::Hosts)?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let mut settings = system().map_err(|error| ResolveError::System(error.to_string()))?;
+    settings.timeout = settings.timeout.min(CHECKED_SERVER_TIME);
+    // A lost packet is no failure. With several servers, the next one is asked.
+    settings.attempts = if settings.servers.len() > 1 { 1 } else { 2 };
+    let found = resolve(&Servers::Fixed(settings), host).await?;
+    Ok(found.ipv4.into_iter().chain(found.ipv6).flatten().collect())
 }
 
 /// Does the same. Addresses that `other` finds take precedence over those of DNS.

@@ -1,7 +1,7 @@
 //! Resolves a name to addresses of both families, on the current runtime. getaddrinfo would block
 //! the probe thread or need a thread of its own.
 //!
-//! This is our own stub resolver, together with `wire` and `settings`. We started with
+//! This is our own stub resolver, together with `exchange`, `wire` and `settings`. We started with
 //! hickory-resolver, but it cost 648 KB of RSS, even if the source was Kubernetes (docs/adr/0006).
 //!
 //! The search list is tried for both families together, because they must agree on which candidate
@@ -11,19 +11,16 @@
 //! A look-up keeps no state. An edited resolv.conf takes effect, nothing is cached, and sockets and
 //! buffers are released.
 
-use std::future::Future;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
 
+use super::exchange::{ANSWER_BYTES_MAX, exchange};
 use super::settings::{self, Settings};
 use super::{AddressFamily, wire};
 use crate::discovery::address::valid_host_address;
-use crate::discovery::random;
 use crate::limits::PEER_SLOTS_MAX;
 
 /// Timeout of one look-up of all candidate names and both families.
@@ -182,7 +179,7 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> FamilyAnswer {
     let (mut reason, mut is_answer) = (String::new(), false);
     for _ in 0..settings.attempts {
         for server in &settings.servers {
-            let reply = match exchange(*server, name, kind, settings.timeout).await {
+            let reply = match exchange(*server, name, kind, settings.timeout, ANSWER_BYTES_MAX).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     reason = format!("{server}: {error}");
@@ -209,48 +206,6 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> FamilyAnswer {
         }
     }
     FamilyAnswer::Failed(LookupFailure { reason, is_answer })
-}
-
-/// Sends one question to one server: by UDP, and by TCP if the answer does not fit.
-async fn exchange(server: SocketAddr, name: &[u8], kind: u16, time: Duration) -> io::Result<wire::DnsReply> {
-    // A forger must guess this id and the port that the kernel chooses.
-    let query = wire::query(random::id(), name, kind);
-    let reply = in_time(time, by_udp(server, &query)).await?;
-    if reply.truncated { in_time(time, by_tcp(server, &query)).await } else { Ok(reply) }
-}
-
-async fn in_time<T>(time: Duration, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(time, future).await.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")))
-}
-
-async fn by_udp(server: SocketAddr, query: &[u8]) -> io::Result<wire::DnsReply> {
-    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).await?;
-    // The socket is connected, so the kernel drops packets from others, and reports at once if the
-    // port is closed.
-    socket.connect(server).await?;
-    socket.send(query).await?;
-    let mut buffer = vec![0; wire::UDP_BYTES.into()];
-    loop {
-        let length = socket.recv(&mut buffer).await?;
-        if let Some(reply) = wire::parse(&buffer[..length], query) {
-            return Ok(reply);
-        }
-    }
-}
-
-async fn by_tcp(server: SocketAddr, query: &[u8]) -> io::Result<wire::DnsReply> {
-    let mut stream = TcpStream::connect(server).await?;
-    let mut message = Vec::with_capacity(query.len() + 2);
-    message.extend_from_slice(&u16::try_from(query.len()).map_err(io::Error::other)?.to_be_bytes());
-    message.extend_from_slice(query);
-    stream.write_all(&message).await?;
-    let mut answer = vec![0; stream.read_u16().await?.into()];
-    stream.read_exact(&mut answer).await?;
-    // An answer that is truncated by TCP too would otherwise be requested for ever.
-    wire::parse(&answer, query)
-        .filter(|reply| !reply.truncated)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "malformed answer by TCP"))
 }
 
 /// Merges both families of one candidate. None means that there is no such name.

@@ -21,6 +21,16 @@ pub struct Settings {
     pub attempts: usize,
 }
 
+impl Settings {
+    /// Returns the domain of the cluster: `D`, if the search list has `svc.D` and `D`, as the
+    /// kubelet writes it. `None` outside of a cluster.
+    pub fn cluster_domain(&self) -> Option<&str> {
+        let domains = || self.search.iter().map(|domain| domain.trim_end_matches('.'));
+        let mut of_services = domains().filter_map(|domain| domain.strip_prefix("svc."));
+        of_services.find(|cluster| !cluster.is_empty() && domains().any(|domain| domain == *cluster))
+    }
+}
+
 /// Reads the system's settings from the file on each call.
 ///
 /// # Errors
@@ -78,6 +88,16 @@ mod tests {
         assert_eq!(settings.servers, ["10.96.0.10:53".parse().unwrap(), "[fd00::a]:53".parse().unwrap()]);
         assert_eq!(settings.search, ["ns.svc.cluster.local", "svc.cluster.local", "cluster.local"]);
         assert_eq!((settings.ndots, settings.timeout, settings.attempts), (5, Duration::from_secs(2), 3));
+    }
+
+    #[test]
+    fn the_cluster_domain_is_found_by_the_list_of_the_kubelet_alone() {
+        let domain = |search: &str| parse(&format!("search {search}\n")).cluster_domain().map(str::to_owned);
+        assert_eq!(domain("ns.svc.cluster.local svc.cluster.local cluster.local").unwrap(), "cluster.local");
+        assert_eq!(domain("example.com ns.svc.k8s.corp. svc.k8s.corp. k8s.corp. corp").unwrap(), "k8s.corp");
+        for other in ["", "example.com", "svc.example.com", "a.svc.example.com example.com", "svc. ."] {
+            assert_eq!(domain(other), None, "{other}");
+        }
     }
 
     #[test]

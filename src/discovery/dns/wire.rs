@@ -80,30 +80,37 @@ pub fn fuzz_answer(message: &[u8]) {
     for kind in [A, AAAA] {
         // The name that the corpus uses.
         let Ok(name) = encode_name("kube-canary.monitoring.svc.cluster.local.") else { return };
-        let _ = parse(message, &query(id, &name, kind));
+        let query = query(id, &name, kind);
+        assert!(parse(message, &query).is_none_or(|_| parse_head(message, &query).is_some()));
     }
 }
 
-/// Reads the answer to `query`. None if it is not that: another id or question (forged, or
-/// late), or malformed.
-pub fn parse(message: &[u8], query: &[u8]) -> Option<DnsReply> {
-    let question_end = HEADER + skip_name(query.get(HEADER..)?)? + 4;
+/// Reads the head of the answer to `query`, and no addresses. None if it is not that: another id or
+/// question (forged, or late), or malformed.
+pub fn parse_head(message: &[u8], query: &[u8]) -> Option<DnsReply> {
+    let question_end = question_end(query)?;
     let asked = query.get(HEADER..question_end)?;
     let flags = word(message, 2)?;
     let is_answer = message.get(..2)? == query.get(..2)?
         && flags & 0x8000 != 0
         && word(message, 4)? == 1
         && message.get(HEADER..question_end)?.eq_ignore_ascii_case(asked);
-    if !is_answer {
-        return None;
-    }
-    let kind = word(query, question_end - 4)?;
-    let mut reply =
-        DnsReply { code: message[3] & 0x0f, truncated: flags & 0x0200 != 0, addresses: Vec::new(), ttl: None };
+    is_answer.then(|| DnsReply {
+        code: message[3] & 0x0f,
+        truncated: flags & 0x0200 != 0,
+        addresses: Vec::new(),
+        ttl: None,
+    })
+}
+
+/// Reads the answer to `query`. None as for [`parse_head`].
+pub fn parse(message: &[u8], query: &[u8]) -> Option<DnsReply> {
+    let mut reply = parse_head(message, query)?;
     if reply.truncated {
         return Some(reply);
     }
-    let mut at = question_end;
+    let mut at = question_end(query)?;
+    let kind = word(query, at - 4)?;
     for _ in 0..word(message, 6)? {
         at += skip_name(message.get(at..)?)?;
         let (record, class) = (word(message, at)?, word(message, at + 2)?);
@@ -122,6 +129,11 @@ pub fn parse(message: &[u8], query: &[u8]) -> Option<DnsReply> {
         reply.ttl = Some(reply.ttl.map_or(ttl, |known| known.min(ttl)));
     }
     Some(reply)
+}
+
+/// Returns where the question of a query ends.
+fn question_end(query: &[u8]) -> Option<usize> {
+    Some(HEADER + skip_name(query.get(HEADER..)?)? + 4)
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u16> {

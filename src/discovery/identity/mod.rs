@@ -16,6 +16,8 @@ pub use requests::{AskSchedule, IdentityQuestion, IdentityRequests, next_due};
 #[cfg(test)]
 pub use requests::{REFRESH, RETRY};
 
+/// The path at which every agent tells its identity.
+pub const PATH: &str = "/api/v1/identity";
 /// Timeout of one request. A first list waits as long for the names of its peers.
 pub const TIMEOUT: Duration = Duration::from_secs(2);
 /// Bytes of an answer: two names of 253 bytes and the node's addresses. Fields may be added later.
@@ -83,11 +85,15 @@ impl<'de> Deserialize<'de> for FirstAddresses {
 /// Asks a peer for its identity, within `timeout` and [`BODY_BYTES_MAX`]. An error is a
 /// text for the log.
 async fn ask(server: SocketAddr, timeout: Duration) -> Result<IdentityAnswer, String> {
-    let body = get(server, "/api/v1/identity", BODY_BYTES_MAX, timeout).await.map_err(|error| error.to_string())?;
+    let body = get(server, PATH, BODY_BYTES_MAX, timeout).await.map_err(|error| error.to_string())?;
     parse(&body).map_err(|reason| format!("not an identity: {reason}"))
 }
 
-fn parse(body: &[u8]) -> Result<IdentityAnswer, String> {
+/// Reads an answer.
+///
+/// # Errors
+/// Why it is no identity.
+pub fn parse(body: &[u8]) -> Result<IdentityAnswer, String> {
     let Body { node, zone, node_addresses } = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let fits = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
     if !fits(&node) {

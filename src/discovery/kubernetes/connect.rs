@@ -1,16 +1,12 @@
-//! A TLS connection to the API server with a small footprint: ring, only the cluster's own CA, and
-//! HTTP/1.1 only. There is no session resumption, because a watch reconnects only every five
-//! minutes and tickets would be kept for nothing.
+//! A TLS connection to the API server: only the cluster's own CA, and HTTP/1.1 only.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::Resumption;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -20,6 +16,8 @@ use super::failure::ApiFailure;
 use super::traffic::Counted;
 use crate::discovery::dns;
 use crate::http::client::{HttpConnection, chain};
+use crate::http::tls::{self, Trust};
+
 /// A host that has acknowledged nothing of a request for this long is dead. The next reading opens
 /// a new connection, perhaps to another host. A live host acknowledges in milliseconds, however
 /// slow its server is, so about five consecutive packets must be lost. A longer time would mean
@@ -104,21 +102,9 @@ fn keep_alive(stream: &TcpStream, purpose: ConnectionUse) -> std::io::Result<()>
 
 fn client_config(account: &Account) -> Result<ClientConfig, ApiFailure> {
     let (pem, path) = account.authorities()?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|e| credentials(&path, &format_args!("{e:?}")))?;
-        roots.add(certificate).map_err(|e| credentials(&path, &e))?;
-    }
-    if roots.is_empty() {
-        return Err(credentials(&path, &"no certificate in it"));
-    }
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|e| credentials(&path, &e))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.resumption = Resumption::disabled();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let roots = tls::authorities(&pem).map_err(|reason| credentials(&path, &reason))?;
+    let mut config = tls::client_config(Trust::Authorities(roots)).map_err(|e| credentials(&path, &e))?;
+    config.alpn_protocols = vec![tls::HTTP_1_1.to_vec()];
     Ok(config)
 }
 

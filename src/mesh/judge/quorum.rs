@@ -17,7 +17,7 @@ use crate::mesh::verdicts::{
     UNSENT_MAX, UnexplainedLosses, UnsentEntry, UnsentProbes, Verdict, WorstLink,
 };
 use crate::report::Missing;
-use crate::verdict::Figures;
+use crate::verdict::{CheckCause, Figures};
 
 /// Beginnings and ends that differ by less are those of the same fault.
 const SLACK_SECONDS: u64 = 60;
@@ -153,6 +153,7 @@ fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
     let first = &group[0];
     Verdict {
         reason: shared(&reasons, enough).first().map(|reason| **reason),
+        check: checked(&group, enough),
         id: first.id.clone(),
         members,
         sizes,
@@ -170,6 +171,14 @@ fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
         unconfirmed: ended.is_some() && (judges < 2 || confirmed < needed),
         ..Verdict::new(first.kind, first.subject.clone(), first.network)
     }
+}
+
+/// Returns what enough judges say of a check. What it asks for and why it fails count apart.
+fn checked(group: &[Verdict], enough: usize) -> Option<CheckCause> {
+    let causes: Vec<&CheckCause> = group.iter().filter_map(|verdict| verdict.check.as_ref()).collect();
+    let kind = alike(&causes, enough, |a, b| a.kind == b.kind)?[0].kind;
+    let failures = alike(&causes, enough, |a, b| a.failure == b.failure);
+    Some(CheckCause { kind, failure: failures.and_then(|same| same[0].failure) })
 }
 
 /// Returns what these judges say beside the verdicts. At least one is given.
@@ -264,7 +273,7 @@ pub fn headline(said: &[JudgeStatement], agreed: &[Verdict], overview: &Overview
     }
     // Each of these finds something, but not the same.
     let claim = |said: &'_ JudgeStatement| {
-        let mut held = said.held.verdicts.iter().filter(|verdict| verdict.holds() && verdict.kind.is_network_fault());
+        let mut held = said.held.verdicts.iter().filter(|verdict| verdict.holds() && !verdict.kind.is_agent_fault());
         held.next().cloned()
     };
     let is_not_well = |said: &&JudgeStatement| claim(said).is_some() || said.held.overview.overall.losses.is_some();
@@ -304,6 +313,7 @@ mod tests {
 
     use super::super::document::tests::{JUDGE, held, verdict};
     use super::*;
+    use crate::check::{CheckFailure, CheckKind};
     use crate::mesh::verdicts::{Kind, Severity};
     use crate::report::{Method, Network, Protocol, SendError};
     use crate::verdict::{Figure, Mention};
@@ -318,6 +328,20 @@ mod tests {
 
     fn subjects(verdicts: &[Verdict]) -> Vec<&str> {
         verdicts.iter().map(|verdict| verdict.subject.as_str()).collect()
+    }
+
+    #[test]
+    fn two_judges_say_what_a_check_asks_for_and_why_it_fails() {
+        let check = |kind, failure| {
+            let check = Some(CheckCause { kind, failure });
+            said(&[Verdict { check, ..verdict("check", "*->dns") }])
+        };
+        let timeout = Some(CheckFailure::Timeout);
+        let all = [check(CheckKind::Dns, timeout), check(CheckKind::Dns, None), check(CheckKind::Tls, timeout)];
+        assert_eq!(agreed(&all)[0].check, Some(CheckCause { kind: CheckKind::Dns, failure: timeout }));
+        assert_eq!(agreed(&all[..2])[0].check, Some(CheckCause { kind: CheckKind::Dns, failure: None }));
+        assert_eq!(agreed(&all[1..])[0].check, None);
+        assert_eq!(agreed(&all[..1])[0].subject, "*->dns");
     }
 
     #[test]

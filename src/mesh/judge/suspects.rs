@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use super::document::JudgeStatement;
 use super::quorum;
 use crate::limits::MESH_VERDICTS_MAX;
-use crate::mesh::verdicts::{self, Confidence, Identity, Kind, Verdict};
+use crate::mesh::verdicts::{self, Confidence, Identity, Verdict};
 use crate::units::Nanos;
 
 /// Rounds in a row in which a judge must differ in the same verdict.
@@ -131,10 +131,11 @@ struct Together {
 
 impl Together {
     /// Whether a verdict is compared: it is certain, and no judge can have missed it. An agent may
-    /// answer one judge and not another, so verdicts over agents are not compared.
+    /// answer one judge and not another, so verdicts over agents are not compared. Nor are those
+    /// over checks: while a list is rolled out, each judge has its own.
     fn compares(&self, verdict: &Verdict) -> bool {
         let begun = verdict.since_unix_seconds.filter(|begun| *begun >= self.since_unix_seconds);
-        verdict.kind < Kind::AgentStarved
+        verdict.kind.is_network_fault()
             && verdict.confidence == Confidence::Certain
             && !verdict.unconfirmed
             && match (begun, verdict.ended_unix_seconds) {
@@ -222,12 +223,14 @@ mod tests {
         let likely = Verdict { confidence: Confidence::Likely, ..link.clone() };
         let by_udp = Verdict { protocol: Some(Method::Udp), ..link.clone() };
         let agent = verdict("agent_unreachable", "x");
+        let check = verdict("check", "*->dns");
         for (own, a, b) in [
             (vec![link.clone()], vec![link.clone()], vec![link.clone()]),
             (vec![], vec![likely.clone()], vec![]),
             (vec![likely], vec![link.clone()], vec![]),
             (vec![link.clone()], vec![by_udp], vec![link.clone()]),
             (vec![], vec![agent], vec![]),
+            (vec![], vec![check], vec![]),
             // This agent is the one that differs: the two others name it.
             (vec![link.clone()], vec![], vec![]),
         ] {

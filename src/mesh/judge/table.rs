@@ -26,7 +26,7 @@ use super::quorum::{self, is_same};
 use super::remembered::Remembered;
 use crate::limits::{JUDGE_PAST_BYTES_MAX, JUDGE_PAST_MAX, JUDGE_UNCONFIRMED_PART, MESH_VERDICTS_MAX};
 use crate::mesh::verdicts::{
-    EXPLAINS_SECONDS, Identity, Kind, RankedVerdicts, Verdict, identity, is_same_finding, may_share_links,
+    EXPLAINS_SECONDS, Identity, Kind, RankedVerdicts, Verdict, identity, is_same_finding, may_be_rest, may_share_links,
 };
 use crate::verdict::Figures;
 
@@ -82,7 +82,8 @@ impl TableEntry {
     /// Returns the entry after a further judgement that has the verdict.
     fn next(&mut self, verdict: &Verdict, place: usize) -> Self {
         // The first time that was found stays. Later windows no longer reach back to it.
-        let next = Self::new(verdict, place, self.verdict.since_unix_seconds);
+        let mut next = Self::new(verdict, place, self.verdict.since_unix_seconds);
+        next.verdict.severity = verdict.severity_after(&self.verdict);
         let strongest = std::mem::take(&mut self.strongest);
         if strongest.0 > next.strongest.0 { Self { strongest, ..next } } else { next }
     }
@@ -189,7 +190,7 @@ impl VerdictTable {
     /// Whether a verdict that is not known is what the recent windows still show of one that has
     /// ended.
     fn is_rest_of_ended(&self, verdict: &Verdict) -> bool {
-        let ends = self.entries.iter().filter(|entry| entry.verdict.is_loss());
+        let ends = self.entries.iter().filter(|entry| may_be_rest(verdict, &entry.verdict));
         let mut ends = ends.filter_map(|entry| entry.verdict.ended_unix_seconds);
         verdict.calm_since_unix_seconds.is_some_and(|calm| {
             let most = calm.saturating_add(SAME_END_SECONDS);

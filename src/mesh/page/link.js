@@ -1,4 +1,4 @@
-// One link: in a sentence, in figures, and its last hour in 60 steps.
+// One link: in a sentence, in figures, and its last hour in 60 steps. Of a node, also its checks.
 
 // The sentence says so if the link was not measured.
 function describe(source, peer) {
@@ -34,12 +34,12 @@ function figures(cell) {
 // The peer * is all peers of a node.
 function openLink({ source, peer }) {
   const cells = findAll(source, peer).filter(Boolean), held = $('link-figures').contains(document.activeElement);
-  const isNode = peer === '*';
+  const isNode = peer === '*', box = make('div', { className: 'wide' });
   keep({ from: source, to: peer });
   const back = make('button', { onclick: () => openLink({ source: peer, peer: source }) }, describe(peer, source));
   const where = cells.map((cell) => `${layerName(layerOf(cell))}: probes go to ${cell.address}; ${peer} is ${cell.state}. `).join('');
   put('link-title', isNode ? source : `${source} → ${peer}`);
-  put('link-figures', ...(isNode ? [make('p', {}, 'Of all its links: the mean loss, the median of their p50, and the highest p99.')]
+  put('link-figures', ...(isNode ? [make('p', {}, 'Of all its links: the mean loss, the median of their p50, and the highest p99.'), box]
     : [make('p', {}, describe(source, peer)), make('p', { className: 'dim' }, where), ...paths(source, peer), make('p', {}, 'The other direction: ', back)]));
   if (!$('link').open) {
     put('link-hour');
@@ -49,6 +49,24 @@ function openLink({ source, peer }) {
     back.focus();
   }
   hour(source, peer);
+  if (isNode) checks(source, box);
+}
+
+const CHECKS = [
+  ['Check', ({ name }) => name], ['Kind', ({ kind }) => kind],
+  ['Attempts', ({ tried }) => number(tried), true], ['Failed', ({ failed }) => number(failed ?? 0), true],
+  ['Slow', ({ slow }) => number(slow ?? 0), true], ['Median', ({ time_p50_seconds: time }) => seconds(time), true],
+  ['Reason', ({ reason }) => (reason ?? '').replaceAll('_', ' ')],
+];
+
+// The checks are in the report of the node, which is asked for if it is not collected.
+async function checks(name, box) {
+  try {
+    const row = mesh.rows.get(name) ?? (await (await askPatiently('mesh/' + encodeURIComponent(name))).json()).rows[0];
+    if (row?.checks?.length) table(box, '', CHECKS, row.checks);
+  } catch ({ message }) {
+    box.append(make('p', { className: 'flag' }, `The checks cannot be shown: ${message}.`));
+  }
 }
 
 // What UDP and TCP show of the path. The agent has checked all types.

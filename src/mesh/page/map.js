@@ -68,7 +68,8 @@ function layout() {
 }
 
 // The part of the map that a verdict is about: ranges of rows and of columns. A mesh, a partition
-// or a path has no part. A probe lost in either direction shows as lost in the row of its source.
+// or a path has no part, and of a check it is where it fails. A probe lost in either direction
+// shows as lost in the row of its source.
 function places({ kind, subject, members }) {
   if (['mesh', 'partition', 'paths'].includes(kind) || subject === '*') return [];
   const any = () => true, called = (name) => (node) => (kind.startsWith('zone') ? node.zone : node.name) === name;
@@ -84,6 +85,7 @@ function places({ kind, subject, members }) {
     const [a, b] = subject.split('->').map(called);
     return [...links(a, b), ...links(b, a)];
   }
+  if (kind === 'check') return links(({ name, zone }) => [name, zone].includes(subject.split('->')[0]), any);
   const are = kind === 'domain' ? ({ name }) => members?.[0].includes(name) : called(subject);
   return [...(['node', 'zone', 'domain', 'mtu'].includes(kind) ? links(any, are) : []), ...links(are, any)];
 }

@@ -105,7 +105,7 @@ onkeydown = (event) => {
 // ---- the agents' table ----
 
 const AGENTS = [
-  ['Node', (s) => s.node],
+  ['Node', (s) => make('button', { onclick: () => openLink({ source: s.node, peer: '*' }) }, s.node)],
   ['State', (s) => [mesh.standings.get(s.node), hasOldList(s) && 'old list'].filter(Boolean).join(', ')],
   ['Zone', (s) => s.zone],
   ['Probed by', (s) => number(s.watchers) + (s.watchers_missing ? ` (${s.watchers_missing} too few)` : ''), (s) => s.watchers],

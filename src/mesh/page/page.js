@@ -16,13 +16,14 @@ const COLLECTED_MAX = 24;
 const MEASURES = [['loss', 'Loss'], ['rtt_p50_seconds', 'RTT p50'], ['rtt_p99_seconds', 'RTT p99']];
 const KINDS = {
   mesh: 'Mesh', partition: 'Partition', paths: 'Parallel path', node: 'Node', zone: 'Zone', zone_pair: 'Zone pair',
-  domain: 'Domain', link: 'Link', flow: 'Flow', mtu: 'Large packets',
+  domain: 'Domain', link: 'Link', flow: 'Flow', mtu: 'Large packets', check: 'Check',
   agent_starved: 'Starved agent', agent_unreachable: 'Unreachable agent', agent_suspect: 'Suspect judge',
 };
 const WAYS = { in: 'inbound', out: 'outbound', both: 'either direction' };
 
 const mesh = {
-  // Maps a source's name to { source, layers: { 'pod icmp': Map of a peer's name to its object } }.
+  // Maps a source's name to { source, checks, layers }; layers to { 'pod icmp': Map of a peer's
+  // name to its object }.
   rows: new Map(),
   // Maps a name to { name, zone }.
   nodes: new Map(),
@@ -112,7 +113,7 @@ function node(name, zone) {
   return known;
 }
 
-function addRow({ source, peers }) {
+function addRow({ source, checks, peers }) {
   const layers = {};
   // An agent of another version may lack a part.
   source.recent ??= {};
@@ -126,7 +127,7 @@ function addRow({ source, peers }) {
     (layers[layer] ??= new Map()).set(peer.node, peer);
   }
   node(source.node, source.zone);
-  mesh.rows.set(source.node, { source, layers });
+  mesh.rows.set(source.node, { source, checks, layers });
   shown.layer ||= usual.layer = layersInOrder()[0] ?? '';
 }
 
@@ -290,14 +291,16 @@ const hasOldList = ({ peer_list_age_seconds: age }) => age === null || age > LIS
 const listAge = (age) => (age === null ? 'never had one' : lasting(age));
 
 const sentence = ({ subject, evidence }) =>
-  evidence.startsWith(subject) ? evidence : `${subject.replace('->', ' → ')}: ${evidence}`;
+  evidence.startsWith(subject) ? evidence : `${arrow(subject)}: ${evidence}`;
+// What fails for most nodes has its own name alone.
+const arrow = (subject) => subject.replace(/^\*->/, '').replace('->', ' → ');
 
 // A verdict: what it says, its runbook, and the next command. Its button shows on the map what it
 // is about, and hides it again.
 function verdictItem(verdict) {
   const { id, kind, direction, network, protocol, confidence, severity, since_unix_seconds: begun, ended_unix_seconds: ended } = verdict;
-  // An agent that is late or silent has no direction.
-  const facts = kind.startsWith('agent') ? [] : [WAYS[direction] ?? direction, `${network} network`];
+  // An agent that is late or silent has no direction, and a check neither that nor a network.
+  const facts = kind.startsWith('agent') || kind === 'check' ? [] : [WAYS[direction] ?? direction, `${network} network`];
   // Without a protocol, all share the cause.
   if (facts.length && protocol) facts.push(`by ${protocol.toUpperCase()}`);
   if (confidence === 'likely') facts.push('likely');
@@ -326,12 +329,12 @@ function verdictItem(verdict) {
 const DOCS = 'https://github.com/kube-canary/kube-canary/blob/main/docs/';
 const RUNBOOKS = {
   node: 'a-node', link: 'a-link', zone: 'zones', zone_pair: 'zones', domain: 'zones', agent_suspect: 'kubecanaryjudgesuspect',
-  agent_starved: 'kubecanaryagentfault', agent_unreachable: 'kubecanaryagentfault',
+  agent_starved: 'kubecanaryagentfault', agent_unreachable: 'kubecanaryagentfault', check: 'kubecanarycheck',
 };
 
 // The runbook, and a command for a shell. Names come from the network, so a name that a shell could
 // read as more than a word gives no command.
-function nextSteps({ kind, subject, protocol }) {
+function nextSteps({ kind, subject, protocol, check }) {
   const href = DOCS + (kind === 'flow' || kind === 'mtu' ? 'verdicts.md#flows-and-large-packets'
     : 'alerts.md#' + (protocol && protocol !== 'icmp' ? 'udp-or-tcp-alone' : RUNBOOKS[kind] ?? 'kubecanaryfault'));
   const names = subject.split('->'), [a, b] = names, kubectl = 'kubectl -n kube-canary ', pods = kubectl + 'get pod --field-selector spec.nodeName=';
@@ -340,9 +343,10 @@ function nextSteps({ kind, subject, protocol }) {
   const flags = { flow: '--udp --flows 16 --trace ', mtu: '--payload-bytes 1400 ' }[kind] ?? '';
   const command = {
     node: () => `kubectl describe node ${a}`, agent_starved: () => `kubectl describe node ${a}`, agent_unreachable: () => `${pods}${a} -o wide`,
-    agent_suspect: () => run(any, 'doctor --history'),
-  }[kind] ?? (b && kind !== 'zone_pair' ? () => run(pod(a), `ping ${flags}${address(b)}`) : () => run(any, 'doctor'));
-  const isPlain = subject === '*' || names.every((name) => /^\w[\w.-]*$/.test(name));
+    agent_suspect: () => run(any, 'doctor --history'), check: () => (check?.kind === 'dns' ? 'kubectl -n kube-system get pods -l k8s-app=kube-dns -o wide'
+      : b === 'api-server' ? 'kubectl get --raw /readyz' : run(any, 'doctor')),
+  }[kind] ?? (b && ['link', 'flow', 'mtu'].includes(kind) ? () => run(pod(a), `ping ${flags}${address(b)}`) : () => run(any, 'doctor'));
+  const isPlain = subject === '*' || kind === 'check' || names.every((name) => /^\w[\w.-]*$/.test(name));
   return make('p', { className: 'next' }, make('a', { href, target: '_blank', rel: 'noreferrer' }, 'Runbook'),
     ...(isPlain ? [' Next: ', make('code', {}, command())] : []));
 }

@@ -61,7 +61,7 @@ function drawPast() {
   $('spans').hidden = !causes.size;
   $('past').style.setProperty('--then', then == null ? '-9px' : place(then) + '%');
   put('past', ...rows.slice(0, CAUSES_MAX).map((of) => {
-    const [{ kind, subject }] = of, name = `${KINDS[kind] ?? kind} ${subject === '*' ? '' : subject.replace('->', ' → ')}`;
+    const [{ kind, subject }] = of, name = `${KINDS[kind] ?? kind} ${subject === '*' ? '' : arrow(subject)}`;
     const bars = of.map((verdict) => {
       const { ended_unix_seconds: to, unconfirmed, severity } = verdict, from = begin(verdict);
       const title = `${name}, ${utc(from)} to ${to ? utc(to) : 'now'}${unconfirmed ? ', unconfirmed' : ''}: ${sentence(verdict)}`;

@@ -3,17 +3,19 @@
 //! A judge of 5,000 nodes reads 330 reports a second, and each agent writes three in 15 s. As JSON,
 //! a report of 24 peers by three methods has 43 KB, and in this form some 1 KB.
 //!
-//! It is a [`ReportHead`], and for each node a [`NodeHead`] with its [`CompactPeer`]s, one after
-//! another as postcard writes them: a count has as many bytes as it needs, and what is not there
-//! has one. Nodes are in ascending order of their hashes, and the objects of a node in ascending
-//! order of their kinds, so none can be there twice. Moments are ages, so a wrong clock shifts
-//! nothing.
+//! It is a [`ReportHead`], which has the checks, and for each node a [`NodeHead`] with its
+//! [`CompactPeer`]s, one after another as postcard writes them: a count has as many bytes as it
+//! needs, and what is not there has one. Nodes are in ascending order of their hashes, and the
+//! objects of a node in ascending order of their kinds, so none can be there twice. Moments are
+//! ages, so a wrong clock shifts nothing.
 //!
 //! It comes from another pod and is not trusted. A report that has a byte too many or too few, an
 //! order, a name or a value that cannot be, is refused as a whole. No list in it is longer than its
 //! limit, so reading one takes no more memory than one of ours.
 
+mod checks;
 mod choice;
+mod time_code;
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,17 +26,20 @@ use super::{
     Flows, LosingFlow, MtuHole, Network, Peer, PeerState, Protocol, RecentPeer, RecentSource, SendError, Session,
     Source, Stranger, Suspect, TenMinutes, at_most,
 };
+use crate::check::{CHECKS_MAX, Check};
 use crate::limits::STRANGERS_MAX;
 
+use checks::{CHECK_BYTES_MAX, CompactCheck};
 pub use choice::{Choice, Chosen, losses_beyond_chance};
 use choice::{LOSERS_MAX, SAMPLE};
+use time_code::{time_code, time_seconds};
 
 /// The media type of this form. An agent that does not know it is of another version.
-pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=4";
+pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=5";
 /// Bytes of the longest compact report: of 512 peers by three methods, some of which lose, or of
-/// 300 that all lose.
-pub const BYTES_MAX: usize = 28 * 1_024;
-const VERSION: u8 = 4;
+/// 300 that all lose; and of all checks.
+pub const BYTES_MAX: usize = 31 * 1_024;
+const VERSION: u8 = 5;
 /// Bytes of a name. A longer one is cut as it is written.
 const NAME_MAX: usize = u8::MAX as usize;
 /// Objects of one node: three methods at its pod and one at the node itself, each of two families.
@@ -48,12 +53,10 @@ const PLACES: usize = NETWORKS.len() * PROTOCOLS.len();
 /// Bytes of the longest object, and of the head of a node.
 const OBJECT_BYTES_MAX: usize = 101;
 const NODE_BYTES: usize = 9;
-const _: () = assert!(1_024 + (SAMPLE + LOSERS_MAX) * (NODE_BYTES + OBJECTS_MAX * OBJECT_BYTES_MAX) <= BYTES_MAX);
-/// Codes of a round-trip time: 1 µs to 100 s in steps of 0.03 %. Code 0 is none.
-const RTT_LEAST: f64 = 1e-6;
-const RTT_CODES: f64 = 65_534.0;
-/// ln(100 s / 1 µs).
-const RTT_SPAN: f64 = 18.420_680_743_952_367;
+const _: () = assert!(
+    1_024 + CHECKS_MAX * CHECK_BYTES_MAX + (SAMPLE + LOSERS_MAX) * (NODE_BYTES + OBJECTS_MAX * OBJECT_BYTES_MAX)
+        <= BYTES_MAX
+);
 
 /// Why the bytes are not a compact report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +83,9 @@ struct ReportHead<'a> {
     #[serde(deserialize_with = "at_most::<_, STRANGERS_MAX, _>")]
     strangers: Vec<Stranger>,
     recent: RecentSource,
+    /// In ascending order of their names.
+    #[serde(borrow, deserialize_with = "at_most::<_, CHECKS_MAX, _>")]
+    checks: Vec<CompactCheck<'a>>,
     /// Whether a peer has an address of loopback.
     is_on_loopback: bool,
     /// The time that most objects cover, in tenths of a second.
@@ -194,12 +200,24 @@ impl CompactWriter {
             session: source.session.clone(),
             strangers: source.strangers.iter().take(STRANGERS_MAX).copied().collect(),
             recent: RecentSource { echo_replies_sent: None, ..source.recent.clone() },
+            checks: Vec::new(),
             is_on_loopback: false,
             deciseconds: 0,
             left_out: 0,
             nodes: 0,
         };
         Self { head, now_unix_seconds, own, objects: Vec::new() }
+    }
+
+    /// Adds a check. What no reader of this version knows is left out.
+    pub fn check(&mut self, check: &Check<'_>) {
+        let checks = &mut self.head.checks;
+        let Some(check) = CompactCheck::from_check(check, self.now_unix_seconds) else { return };
+        if let Err(place) = checks.binary_search_by(|other| other.name.cmp(&check.name))
+            && checks.len() < CHECKS_MAX
+        {
+            checks.insert(place, check);
+        }
     }
 
     /// Adds an object. `node` is the hash of the name of its node. What no reader of this version
@@ -306,8 +324,8 @@ impl CompactPeer {
             kind,
             sent: recent.sent,
             received: recent.received,
-            rtt: rtt_code(recent.rtt_p50_seconds),
-            usual_rtt: rtt_code(peer.usual_rtt_p50_seconds),
+            rtt: time_code(recent.rtt_p50_seconds),
+            usual_rtt: time_code(peer.usual_rtt_p50_seconds),
             heard: peer.heard,
             rest: (rest != LossyPart::default()).then(|| Box::new(rest)),
         }
@@ -341,7 +359,7 @@ impl CompactPeer {
             lost_back: ways.map(|(_, back)| back),
             send_errors: send_errors.unwrap_or_default(),
             send_error_reason,
-            rtt_p50_seconds: rtt_seconds(self.rtt),
+            rtt_p50_seconds: time_seconds(self.rtt),
             rtt_p99_seconds: None,
         };
         let ten_minutes = |(minutes, sent, lost)| TenMinutes { seconds: f64::from(minutes) * 60.0, sent, lost };
@@ -349,7 +367,7 @@ impl CompactPeer {
             network: NETWORKS[of / PROTOCOLS.len()],
             protocol,
             state,
-            usual_rtt_p50_seconds: rtt_seconds(self.usual_rtt),
+            usual_rtt_p50_seconds: time_seconds(self.usual_rtt),
             since_unix_seconds: rest.age.map(|age| now_unix_seconds.saturating_sub(age)),
             ten_minutes: rest.ten_minutes.map(ten_minutes),
             heard: self.heard,
@@ -377,23 +395,13 @@ impl WorstFlow {
     }
 }
 
-fn rtt_code(seconds: Option<f64>) -> u16 {
-    let Some(seconds) = seconds.filter(|seconds| *seconds > 0.0) else { return 0 };
-    let part = (seconds / RTT_LEAST).ln() / RTT_SPAN;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 1 to 65,535")]
-    let code = (1.0 + (part * RTT_CODES).round()).clamp(1.0, 1.0 + RTT_CODES) as u16;
-    code
-}
-
-fn rtt_seconds(code: u16) -> Option<f64> {
-    (code > 0).then(|| RTT_LEAST * (f64::from(code - 1) / RTT_CODES * RTT_SPAN).exp())
-}
-
 /// Reads a compact report, object by object. It is checked as a whole before the first is returned.
 #[derive(Debug)]
 pub struct CompactReader<'a> {
     /// The source. What this form does not have is as of an agent that does not report it.
     pub source: Source<'a>,
+    /// Its checks, each name once.
+    pub checks: Vec<Check<'a>>,
     /// Number of peers that were left out, because there are too many.
     pub left_out: u64,
     deciseconds: u32,
@@ -411,12 +419,13 @@ impl<'a> CompactReader<'a> {
     /// [`NotCompact`], also if a later part of the report cannot be read.
     pub fn new(bytes: &'a [u8], now_unix_seconds: u64) -> Result<Self, NotCompact> {
         let mut left = bytes;
-        let head: ReportHead<'_> = take(&mut left).filter(ReportHead::may_be).ok_or(NotCompact)?;
+        let mut head: ReportHead<'_> = take(&mut left).filter(ReportHead::may_be).ok_or(NotCompact)?;
         check(left, head.nodes).ok_or(NotCompact)?;
+        let checks = checks::read(std::mem::take(&mut head.checks), now_unix_seconds).ok_or(NotCompact)?;
         let (deciseconds, left_out, nodes) = (head.deciseconds, head.left_out, head.nodes);
         let address = head.is_on_loopback.then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
         let (source, node) = (head.source(), NodeHead::default());
-        Ok(Self { source, left_out, deciseconds, address, now_unix_seconds, left, nodes, node })
+        Ok(Self { source, checks, left_out, deciseconds, address, now_unix_seconds, left, nodes, node })
     }
 
     /// Returns the next object, and the hash of the name of its node. The object has no name.

@@ -1,5 +1,6 @@
-//! The report of one agent, `/api/v1/peers`: the agent itself, and what it measured of each peer.
-//! An agent writes it, and the other agents and the commands read it, all by these types.
+//! The report of one agent, `/api/v1/peers`: the agent itself, its checks, and what it measured of
+//! each peer. An agent writes it, and the other agents and the commands read it, all by these
+//! types.
 //!
 //! During a rollout, the agents of a mesh differ in version. So a reader ignores unknown fields,
 //! and a field that the first versions did not write may be missing. Fields may be added, and no
@@ -11,7 +12,7 @@ mod links;
 mod missing;
 mod protocol;
 mod recent;
-mod rounded;
+pub(crate) mod rounded;
 mod weighed;
 
 use std::borrow::Cow;
@@ -32,6 +33,7 @@ pub use recent::{RecentPeer, TenMinutes};
 pub use rounded::Rounded;
 pub use weighed::weighed_loss;
 
+use crate::check::{CHECKS_MAX, Check};
 use crate::limits::{REPORT_PEERS_MAX, STRANGERS_MAX};
 pub use crate::method::Method;
 pub use crate::send_error::SendError;
@@ -45,6 +47,9 @@ pub struct Report<'a> {
     /// The agent that measured.
     #[serde(borrow)]
     pub source: Source<'a>,
+    /// What it has found by checks, at most [`CHECKS_MAX`].
+    #[serde(borrow, default, deserialize_with = "at_most::<_, CHECKS_MAX, _>")]
+    pub checks: Vec<Check<'a>>,
     /// What it measured: an object for each link, at most [`REPORT_PEERS_MAX`].
     #[serde(borrow, deserialize_with = "at_most::<_, REPORT_PEERS_MAX, _>")]
     pub peers: Vec<Peer<'a>>,
@@ -450,6 +455,18 @@ mod tests {
         assert_eq!(serde_json::from_str::<Report>(&most).expect("a report").peers.len(), REPORT_PEERS_MAX);
         let error = serde_json::from_str::<Report>(&more).expect_err("one too many").to_string();
         assert!(error.starts_with("invalid length 49153, expected at most 49152 items"), "{error}");
+    }
+
+    #[test]
+    fn a_report_without_checks_has_none_and_more_than_32_are_an_error() {
+        let report = |checks: usize| {
+            let checks = vec![r#"{"name":"dns","kind":"dns","tried":12,"new":1}"#; checks].join(",");
+            format!(r#"{{"source":{{"node":"a"}},"checks":[{checks}],"peers":[]}}"#)
+        };
+        let read = |text: &str| serde_json::from_str::<Report>(text).map(|report| report.checks.len());
+        assert_eq!(read(r#"{"source":{"node":"a"},"peers":[]}"#).ok(), Some(0));
+        assert_eq!(read(&report(CHECKS_MAX)).ok(), Some(CHECKS_MAX));
+        assert!(read(&report(CHECKS_MAX + 1)).is_err());
     }
 
     #[test]

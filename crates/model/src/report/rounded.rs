@@ -43,7 +43,7 @@ pub(super) fn number<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok
 
 /// Serializes a number as [`Rounded`], if there is one.
 #[expect(clippy::ref_option, reason = "serde calls it so")]
-pub(super) fn option<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn option<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     number.map(Rounded).serialize(serializer)
 }
 

@@ -149,6 +149,26 @@ pub enum Figure {
     Rewritten,
     /// Out of this many links.
     RewrittenOf,
+    /// Attempts of a check.
+    Attempts,
+    /// Those that failed. Only a check that fails has it.
+    FailedAttempts,
+    /// Those whose answer was slow.
+    SlowAttempts,
+    /// Nodes that made these attempts.
+    CheckingNodes,
+    /// Nodes of which attempts failed, or were slow.
+    CheckingNodesHit,
+    /// The verdict over a check is about a zone, and not about a node of this name.
+    IsZone,
+    /// Servers or addresses that the check of a node asks in turn.
+    Servers,
+    /// Those of which most attempts failed.
+    ServersFailing,
+    /// Median time of the answers to a check.
+    AnswerSeconds,
+    /// The time from which on an answer counts as slow.
+    SlowFromSeconds,
     /// A number that this version does not know. It is left out as it is read.
     #[serde(other)]
     Other,

@@ -53,6 +53,7 @@ impl Matrix {
             + self.silence.bytes()
             + self.unsent.bytes()
             + self.strangers.bytes()
+            + self.checks.bytes()
             + self.numbers.bytes()
             + self.text.bytes()
     }
@@ -65,6 +66,7 @@ impl Matrix {
             + self.silence.resident_bytes()
             + self.unsent.resident_bytes()
             + self.strangers.resident_bytes()
+            + self.checks.resident_bytes()
             + self.text.resident_bytes()
             + self.numbers.bytes()
     }

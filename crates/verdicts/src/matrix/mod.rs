@@ -13,6 +13,7 @@
 
 mod bounds;
 mod cell;
+mod checks;
 mod domains;
 mod facts;
 mod lasting;
@@ -27,6 +28,7 @@ mod unsent;
 
 pub use bounds::{MatrixBounds, NotKept};
 pub use cell::{Cell, Layer, cells_of_peer, rtt_us, run};
+pub use checks::{Attempts, BadAttempts};
 pub use facts::{KnownNumber, SourceFacts};
 pub use lasting::Lasting;
 pub use links::{Hole, LinkWays, LosingFlows};
@@ -40,6 +42,7 @@ pub use unsent::UnsentLink;
 use std::ops::Range;
 
 use cell::Contents;
+use checks::Checks;
 use links::LinkTables;
 use names::NameNumbers;
 use silence::SilenceTable;
@@ -48,6 +51,7 @@ use unsent::UnsentLinks;
 
 use kube_canary_kernel::region::List;
 use kube_canary_kernel::text::{Span, Text};
+use kube_canary_model::check::Check;
 use kube_canary_model::limits::{INTERVAL_MIN, MESH_ZONES_MAX};
 use kube_canary_model::report::{Method, Network, Peer, Source};
 
@@ -115,6 +119,7 @@ pub struct Matrix {
     silence: SilenceTable,
     unsent: UnsentLinks,
     strangers: Strangers,
+    checks: Checks,
     /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
@@ -151,6 +156,7 @@ impl Matrix {
             silence: SilenceTable::new(bounds.bytes),
             unsent: UnsentLinks::new(bounds.bytes),
             strangers: Strangers::new(bounds.bytes),
+            checks: Checks::new(bounds.bytes),
             members: 0,
             not_kept: NotKept::default(),
             domains: domains::OfNodes::default(),
@@ -183,8 +189,33 @@ impl Matrix {
             self.members = source.members.unwrap_or_default();
         }
         self.current = Some(number);
+        self.checks.begin_row();
         let room = self.bounds.bytes.saturating_sub(self.bytes());
         self.strangers.add(number, source, room);
+    }
+
+    /// Sets the names of the judge's own checks, of which the first [`CHECKS_MAX`] count, before
+    /// any row arrives. What reports say of other checks is left out.
+    ///
+    /// [`CHECKS_MAX`]: kube_canary_model::check::CHECKS_MAX
+    pub fn set_checks(&mut self, names: &[Box<str>]) {
+        self.checks.set_names(names);
+    }
+
+    /// Adds a check of the row that is being read.
+    ///
+    /// Returns false, and adds nothing, if the row already has a check of this name. An agent
+    /// writes each once, so such a row is false.
+    pub fn check(&mut self, check: &Check<'_>) -> bool {
+        let (Some(node), Some(read)) = (self.current, self.rows.last().map(MatrixRow::read)) else { return true };
+        let room = self.bounds.bytes.saturating_sub(self.bytes());
+        let epoch = self.epoch;
+        // What is said to have begun after the report was read began then.
+        let seconds = |since: u64| {
+            let seconds = since.cast_signed().saturating_sub(epoch.cast_signed()).min(read.into());
+            i16::try_from(seconds).ok()
+        };
+        self.checks.add(node, check, room, seconds)
     }
 
     /// Adds a peer of the row that is being read.
@@ -387,6 +418,7 @@ impl Matrix {
     /// Ends the input. A row that has not ended has broken off. The verdicts need this.
     pub fn finish(&mut self) {
         self.break_off();
+        self.checks.settle();
         let Self { rows, cells, silence, nodes, .. } = self;
         let read = |peer: u16| nodes[usize::from(peer)].row.map(|row| rows[usize::from(row)].read);
         silence.settle(cells, nodes.len(), |row| rows[usize::from(row)].range(), read);

@@ -1,8 +1,8 @@
 //! What a finished matrix says: its nodes, rows, cells and what is kept beside them.
 
 use super::{
-    Cell, Hole, LastLosses, Layer, LinkWays, LosingFlows, Matrix, MatrixNode, MatrixRow, Network, NotKept, SessionOf,
-    StrangerAt, UNKNOWN, UnsentLink,
+    Attempts, BadAttempts, Cell, Hole, LastLosses, Layer, LinkWays, LosingFlows, Matrix, MatrixNode, MatrixRow,
+    Network, NotKept, SessionOf, StrangerAt, UNKNOWN, UnsentLink,
 };
 
 impl Matrix {
@@ -104,6 +104,17 @@ impl Matrix {
     /// Returns what nodes have heard from addresses that are no member's.
     pub fn strangers(&self) -> &[StrangerAt] {
         self.strangers.heard()
+    }
+
+    /// Returns the names of the checks that are judged.
+    pub fn check_names(&self) -> &[Box<str>] {
+        self.checks.names()
+    }
+
+    /// Returns what the nodes report of the check at this place, in the order of their numbers. The
+    /// second part is there if some attempts failed or were slow. Only of a finished matrix.
+    pub fn attempts(&self, check: u8) -> impl Iterator<Item = (Attempts, Option<BadAttempts>)> {
+        self.checks.of(check)
     }
 
     /// Returns the links that large packets do not pass.

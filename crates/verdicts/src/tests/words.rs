@@ -98,6 +98,8 @@ fn the_gravest_verdict_comes_first_and_agents_last() {
     assert_eq!(said(&[agent, link.clone()]), "a -> b loses all its packets, and 1 more");
     assert_eq!(unconfirmed(&link).text, "a -> b: loss seen, not yet confirmed");
     assert_eq!(unconfirmed(&link).state, MeshState::Losses);
+    let check = Verdict::new(Kind::Check, "*->dns".into(), Network::Pod);
+    assert_eq!(unconfirmed(&check).text, "dns: failures seen, not yet confirmed");
 }
 
 /// Sentences and sizes of verdicts that no mesh of the other tests has.
@@ -175,6 +177,7 @@ fn a_verdict_has_its_next_command_and_runbook_and_no_name_that_a_shell_could_rea
         (Kind::Link, "a->b;reboot", None, "alerts.md#a-link"),
         (Kind::ZonePair, "a->b", None, "alerts.md#zones"),
         (Kind::Mtu, "*", None, "verdicts.md#flows-and-large-packets"),
+        (Kind::Check, "a->dns", None, "alerts.md#kubecanarycheck"),
     ] {
         assert_eq!(of(kind, subject), (command, runbook.to_owned()), "{subject}");
     }

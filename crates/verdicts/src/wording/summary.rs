@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use kube_canary_model::report::SendError;
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
 
-use super::words::{Of, addresses, alone, disputed, is_unsent, percent, reached, symptoms, where_to};
+use super::check;
+use super::words::{Of, addresses, alone, disputed, is_unsent, percent, reached, symptoms, where_to, with_noun};
 
 /// From this loss on, nothing worth mentioning arrives.
 const CUT_OFF: f64 = 0.9;
@@ -26,11 +27,6 @@ fn amount(rate: f64) -> String {
     if rate >= DOWN { "all packets".into() } else { size(rate) }
 }
 
-/// Returns the name of a zone or domain with its noun, unless the name has it.
-fn with_noun(noun: &str, name: &str) -> String {
-    if name.to_lowercase().contains(noun) { name.to_owned() } else { format!("{noun} {name}") }
-}
-
 /// Returns the finding with its size in a few plain words, for headlines.
 pub fn summary(verdict: &Verdict) -> String {
     let verdict = &verdict.clone().in_direction();
@@ -38,6 +34,7 @@ pub fn summary(verdict: &Verdict) -> String {
         Kind::AgentStarved => format!("the agent on {} is starved: {}", verdict.subject, symptoms(verdict)),
         Kind::AgentUnreachable => format!("the agent on {} does not answer; {}", verdict.subject, reached(verdict)),
         Kind::AgentSuspect => format!("the agent on {} is suspect: {}", verdict.subject, disputed(verdict)),
+        Kind::Check => check::summary(verdict),
         _ if !verdict.is_loss() => slow_summary(verdict),
         _ if Of(verdict).has(Figure::Rewritten) => {
             let [seen, listed] = addresses(verdict);

@@ -164,3 +164,8 @@ pub fn disputed(verdict: &Verdict) -> String {
     let what = verdict.mentioned(Mention::Disputed).map(|what| format!(": {what}")).unwrap_or_default();
     format!("{finds}{what}")
 }
+
+/// Returns the name of a zone or domain with its noun, unless the name has it.
+pub fn with_noun(noun: &str, name: &str) -> String {
+    if name.to_lowercase().contains(noun) { name.to_owned() } else { format!("{noun} {name}") }
+}

@@ -94,3 +94,18 @@ tolerations:
 {{ .nodes }} {{ .domain }}
 {{- end -}}
 {{- end -}}
+
+{{/* The lines of the checks file. An agent refuses a file with more of them. */}}
+{{- define "kube-canary.checks" -}}
+{{- if and .Values.checks.defaults (gt (len .Values.checks.list) 29) -}}
+{{ fail "checks.list: at most 29 checks beside the 3 default ones" }}
+{{- end -}}
+{{- range .Values.checks.list }}
+{{ . }}
+{{- end -}}
+{{- end -}}
+
+{{/* Not empty if a ConfigMap has checks, or authorities for them. */}}
+{{- define "kube-canary.checks.files" -}}
+{{- if or .Values.checks.list .Values.checks.authorities }}yes{{ end -}}
+{{- end -}}

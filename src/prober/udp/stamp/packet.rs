@@ -59,6 +59,10 @@ pub const ASKING_REQUEST_BYTES: usize = REQUEST_BYTES + QUESTION_BYTES;
 /// usual ones that it has heard, and its sender does not count it among those it has sent.
 pub const EXTRA_REQUEST_BYTES: usize = REQUEST_BYTES + 4;
 
+/// Bytes of the request of a check: a usual one that asks which node answers, and an Extra Padding
+/// without a value. By its length the reflector does not count it among the probes of a member.
+pub const CHECK_REQUEST_BYTES: usize = ASKING_REQUEST_BYTES + TLV_HEADER_BYTES;
+
 /// Flag of a TLV: the reflector did not understand it. Senders set it, so it stays set if the
 /// reflector does not know TLVs at all.
 pub(super) const UNRECOGNIZED: u8 = 0x80;
@@ -104,6 +108,22 @@ pub fn write_request(
 /// Writes the question which node answers, which follows a request.
 pub const fn write_question(out: &mut [u8; QUESTION_BYTES]) {
     *out = [UNRECOGNIZED, NODE, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0];
+}
+
+/// Writes the request of a check.
+pub fn write_check_request(
+    out: &mut [u8; CHECK_REQUEST_BYTES],
+    sequence: u32,
+    ssid: u16,
+    at: NtpTime,
+    padding: &[u8; PADDING_BYTES],
+) {
+    let (request, rest) = out.split_at_mut(REQUEST_BYTES);
+    write_request(request, sequence, ssid, at, ErrorEstimate::UNKNOWN, padding);
+    if let Some((question, end)) = rest.split_first_chunk_mut() {
+        write_question(question);
+        end.copy_from_slice(&[UNRECOGNIZED, EXTRA_PADDING, 0, 0]);
+    }
 }
 
 /// The node that sent an answer.
@@ -292,6 +312,15 @@ mod tests {
         for len in BASE_BYTES..ASKING_REQUEST_BYTES {
             assert_eq!(StampReply::read(&bytes[..len]).unwrap().named, Named::Unasked, "{len}");
         }
+    }
+
+    #[test]
+    fn the_request_of_a_check_asks_and_is_longer_than_a_probe() {
+        let mut bytes = [0xaa; CHECK_REQUEST_BYTES];
+        write_check_request(&mut bytes, 0x0102_0304, 0x5678, NtpTime::from_unix(T1), &PADDING);
+        assert_eq!(bytes[..REQUEST_BYTES], request(REQUEST_BYTES));
+        assert_eq!(bytes[ASKING_REQUEST_BYTES..], [UNRECOGNIZED, EXTRA_PADDING, 0, 0]);
+        assert!(asks(&bytes));
     }
 
     #[test]

@@ -26,7 +26,7 @@ use socket2::SockFilter;
 
 use super::answer::{self, Reflection};
 use super::members::MemberSet;
-use super::packet::{BASE_BYTES, REQUEST_BYTES, asks, field};
+use super::packet::{ASKING_REQUEST_BYTES, BASE_BYTES, REQUEST_BYTES, asks, field};
 use super::strangers::StrangerTable;
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
@@ -310,9 +310,10 @@ impl FullAt {
 }
 
 /// Whether a request is a probe in turn. Longer ones that do not ask which node answers are extra
-/// probes, and packets of traces and of the search for the path MTU.
+/// probes, and packets of traces and of the search for the path MTU. Longer ones that do are those
+/// of checks.
 fn is_probe(request: &[u8]) -> bool {
-    request.len() <= REQUEST_BYTES || asks(request)
+    request.len() <= REQUEST_BYTES || (request.len() == ASKING_REQUEST_BYTES && asks(request))
 }
 
 /// Returns the share of a pair of sessions without a place.

@@ -1,12 +1,12 @@
 use super::*;
 use crate::report::{HoleNotice, Way};
 
-const NOW: u64 = 1_800_000_000;
+pub(super) const NOW: u64 = 1_800_000_000;
 /// Number of an object's kinds.
 const KINDS: u8 = 48;
 const _: () = assert!(KINDS as usize == PLACES * STATES.len());
 
-fn source() -> Source<'static> {
+pub(super) fn source() -> Source<'static> {
     Source {
         node: "node-a".into(),
         zone: "zone-1".into(),
@@ -26,7 +26,7 @@ fn source() -> Source<'static> {
     }
 }
 
-fn well(protocol: Protocol) -> Peer<'static> {
+pub(super) fn well(protocol: Protocol) -> Peer<'static> {
     let heard = matches!(protocol, Protocol::Udp | Protocol::Udpv6);
     Peer {
         protocol,
@@ -77,7 +77,7 @@ fn written(peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
     written_by(&source(), peers)
 }
 
-fn written_by(source: &Source<'_>, peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
+pub(super) fn written_by(source: &Source<'_>, peers: &[(u64, Peer<'_>)]) -> Vec<u8> {
     let mut writer = CompactWriter::new(source, 0, NOW);
     for (node, peer) in peers {
         writer.peer(*node, peer);
@@ -413,10 +413,20 @@ fn only_a_client_that_names_this_version_gets_it() {
 fn the_inputs_of_the_fuzz_target_are_reports_of_this_version() {
     let well = [Protocol::Icmp, Protocol::Udp, Protocol::Tcp].map(|protocol| (7, well(protocol)));
     let losses = [(7, worst()), (9, worst())];
-    let of = [("well", source(), &well[..]), ("losses", source(), &losses), ("rewritten", rewritten(), &well)];
-    for (name, source, peers) in of {
+    let with_checks = || {
+        let mut writer = CompactWriter::new(&source(), 0, NOW);
+        for name in ["dns", "web"] {
+            writer.check(&checks::tests::failing(name));
+        }
+        writer.end(0)
+    };
+    for (name, bytes) in [
+        ("well", written_by(&source(), &well)),
+        ("losses", written_by(&source(), &losses)),
+        ("rewritten", written_by(&rewritten(), &well)),
+        ("checks", with_checks()),
+    ] {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/compact").join(name);
-        let bytes = written_by(&source, peers);
         if std::env::var_os("KUBE_CANARY_BLESS").is_some() {
             std::fs::write(&path, &bytes).unwrap();
         }

@@ -1,0 +1,156 @@
+//! The check of a server of the DNS: one question, from a port of its own. And what checks ask the
+//! DNS for themselves.
+//!
+//! The trap: an answer without records is an answer (NODATA). A name with addresses of one family
+//! has none of the other.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use kube_canary_model::check::{CheckFailure, CheckPhase};
+
+use super::attempt::{Attempt, attempt_time};
+use super::failure::failure_of_io;
+use super::{CheckHost, CheckTarget};
+use crate::discovery::dns::{self, Settings};
+use crate::sys::clock;
+use crate::units::Nanos;
+
+/// Bytes of an answer by TCP of which all is read. Of a longer one only the head is.
+const ANSWER_BYTES_MAX: usize = 1_232;
+/// REFUSED (RFC 1035, section 4.1.1).
+const REFUSED: u8 = 5;
+/// The Service of the API server, relative to the domain of the cluster.
+const API_SERVICE: &str = "kubernetes.default.svc";
+
+/// The records that are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DnsRecord {
+    /// The IPv4 addresses of a name.
+    #[default]
+    A,
+    /// The IPv6 addresses of a name.
+    Aaaa,
+}
+
+/// Asks `server` for the addresses of an absolute name.
+pub async fn ask(name: &str, server: SocketAddr, record: DnsRecord, found: &mut Attempt) -> Result<(), CheckFailure> {
+    let name = dns::encode_name(name).map_err(|_| CheckFailure::Other)?;
+    let kind = match record {
+        DnsRecord::A => dns::A,
+        DnsRecord::Aaaa => dns::AAAA,
+    };
+    let time = attempt_time(CheckTarget::ClusterDns.kind());
+    let exchange = async {
+        let reply = dns::exchange(server, &name, kind, time, ANSWER_BYTES_MAX).await;
+        reply.map_err(|error| failure_of_io(&error))
+    };
+    match found.timed(CheckPhase::FirstByte, exchange).await?.code {
+        0 => Ok(()),
+        dns::NXDOMAIN => Err(CheckFailure::NoSuchName),
+        REFUSED => Err(CheckFailure::QueryRefused),
+        _ => Err(CheckFailure::ServerFailure),
+    }
+}
+
+/// What resolv.conf says of the DNS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SystemDns {
+    /// The servers, 1 to 3.
+    pub servers: Vec<SocketAddr>,
+    /// The full name of the API server's Service. `None` if the search list is not that of a pod.
+    pub cluster_name: Option<Box<str>>,
+}
+
+/// Reads resolv.conf.
+///
+/// The full name follows from the search list alone. Rejected: to ask for each name of the list
+/// until one is there. An agent that starts while the DNS is down would not know what to check.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn system_dns() -> io::Result<SystemDns> {
+    dns::system().map(SystemDns::from)
+}
+
+impl From<Settings> for SystemDns {
+    fn from(settings: Settings) -> Self {
+        let cluster_name = settings.cluster_domain().map(|domain| format!("{API_SERVICE}.{domain}.").into());
+        Self { servers: settings.servers, cluster_name }
+    }
+}
+
+/// What the resolution of a host has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    /// At most one address of each family, IPv4 first.
+    pub addresses: Result<Vec<IpAddr>, CheckFailure>,
+    /// The time of the phase [`CheckPhase::Resolve`]. `None` if the host is an address.
+    pub time: Option<Nanos>,
+}
+
+/// Returns an address of each family that the host has. A family that this machine has no route to
+/// is left out, unless it is the only one.
+pub async fn addresses(host: &CheckHost) -> Resolution {
+    let name = match host {
+        CheckHost::Address(address) => return Resolution { addresses: Ok(vec![*address]), time: None },
+        CheckHost::Name(name) => name,
+    };
+    let begun = clock::monotonic();
+    let found = dns::checked_addresses(name).await;
+    let time = Some(clock::monotonic().since(begun));
+    let addresses = match found {
+        Ok(found) => first_of_each_family(&found, has_route),
+        Err(error) => {
+            log::debug!("checks: {error}");
+            Vec::new()
+        }
+    };
+    let addresses = if addresses.is_empty() { Err(CheckFailure::Unresolved) } else { Ok(addresses) };
+    Resolution { addresses, time }
+}
+
+fn first_of_each_family(found: &[IpAddr], has_route: impl Fn(IpAddr) -> bool) -> Vec<IpAddr> {
+    let first = |is_ipv6: bool| found.iter().copied().find(|address| address.is_ipv6() == is_ipv6);
+    let all: Vec<IpAddr> = [first(false), first(true)].into_iter().flatten().collect();
+    let reached: Vec<IpAddr> = all.iter().copied().filter(|address| has_route(*address)).collect();
+    if reached.is_empty() { all } else { reached }
+}
+
+/// Whether the kernel has a route to an address. Nothing is sent.
+fn has_route(address: IpAddr) -> bool {
+    let any = if address.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    // The port is not used.
+    UdpSocket::bind(any).and_then(|socket| socket.connect((address, 9))).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_of_each_family_with_a_route_is_tried() {
+        let addresses = ["fd00::1", "10.0.0.1", "10.0.0.2", "fd00::2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let first = |has_route: fn(IpAddr) -> bool| {
+            let found = first_of_each_family(&addresses, has_route);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(first(|_| true), "10.0.0.1 fd00::1");
+        assert_eq!(first(|address| address.is_ipv4()), "10.0.0.1");
+        assert_eq!(first(|address| address.is_ipv6()), "fd00::1");
+        assert_eq!(first(|_| false), "10.0.0.1 fd00::1", "no route is a failure of both");
+        assert!(has_route([127, 0, 0, 1].into()));
+        assert!(first_of_each_family(&[], |_| true).is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_host_without_a_name_needs_no_resolution() {
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let resolution = addresses(&CheckHost::Address(address)).await;
+        assert_eq!(resolution, Resolution { addresses: Ok(vec![address]), time: None });
+        let localhost = addresses(&CheckHost::Name("localhost".into())).await;
+        assert!(localhost.time.is_some() && localhost.addresses.unwrap().iter().all(IpAddr::is_loopback));
+        let invalid = addresses(&CheckHost::Name("no name".into())).await;
+        assert_eq!(invalid.addresses, Err(CheckFailure::Unresolved));
+    }
+}

@@ -1,0 +1,383 @@
+//! Makes the attempts that are due, and passes on what they find.
+//!
+//! It is one task beside the connections of an HTTP worker. An attempt is a task of its own on the
+//! same thread, so one that waits delays no other.
+//!
+//! The names of targets are resolved again after [`ADDRESSES_KEPT`]. If that fails, the attempt has
+//! failed. The Service of the agents is an exception: its address does not change as long as it
+//! exists, and a DNS that fails has a check of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube_canary_model::check::{CheckFailure, CheckPhase};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::attempt::{Attempt, Context, attempt};
+use super::dns::{DnsRecord, SystemDns, addresses, system_dns};
+use super::list::ChecksFile;
+use super::schedule::{DueAttempt, Schedule};
+use super::target::{CheckSpec, CheckTarget};
+use crate::discovery::name_in_reports;
+use crate::limits::AGENTS_MAX;
+use crate::sys::{clock, wall};
+use crate::units::Nanos;
+
+/// Time for which the addresses of a name and the contents of resolv.conf are used.
+const ADDRESSES_KEPT: Nanos = Nanos::from_millis(30_000);
+/// The time within which a name must be resolved. The resolver asks each server for a second.
+pub const RESOLVE_TIME: Duration = Duration::from_secs(5);
+/// Nodes of the mesh before the first list: it may be as large as any.
+const NODES_MAX: u32 = 5_000;
+const _: () = assert!(NODES_MAX as usize == AGENTS_MAX);
+/// How often the operator's file is looked at.
+const LIST_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Where the results go, and what the checks need to know of the mesh.
+pub trait CheckResults {
+    /// Takes the list of checks that the places of later results refer to.
+    fn replace(&self, specs: &[CheckSpec]);
+    /// Takes the result of an attempt, which asked one of `servers` servers.
+    fn record(&self, due: DueAttempt, servers: usize, now: Nanos, attempt: &Attempt);
+    /// Returns the number of nodes of the mesh. `None` before the first list.
+    fn nodes(&self) -> Option<u32>;
+}
+
+/// What an agent checks, how often, and its own name.
+pub struct CheckPlan {
+    /// The list of checks.
+    pub list: ChecksFile,
+    /// Attempts per second of all agents together at one target.
+    pub rate: f64,
+    /// The authorities of targets, if they are verified.
+    pub authorities: Option<PathBuf>,
+    /// The name of this node.
+    pub node: String,
+}
+
+/// Where a check goes.
+#[derive(Clone, Debug, Default)]
+struct Servers {
+    /// At most three. Empty if they are not known.
+    addresses: Vec<SocketAddr>,
+    /// When they were found. `None` if they have to be found first.
+    found: Option<Nanos>,
+}
+
+impl Servers {
+    fn are_fresh(&self, now: Nanos) -> bool {
+        self.found.is_some_and(|found| now.since(found) < ADDRESSES_KEPT)
+    }
+}
+
+/// What a task is given.
+struct Work {
+    target: CheckTarget,
+    servers: Servers,
+    due: DueAttempt,
+    record: DnsRecord,
+    now: Nanos,
+    shared: Arc<Shared>,
+}
+
+/// What all tasks are given.
+struct Shared {
+    node: String,
+    authorities: Option<PathBuf>,
+    cluster_name: Option<Box<str>>,
+}
+
+/// What a task has found.
+struct Done {
+    due: DueAttempt,
+    record: DnsRecord,
+    servers: usize,
+    /// Other addresses, if the name was resolved.
+    addresses: Option<Vec<SocketAddr>>,
+    /// `None` if nothing was tried, because no address is known yet.
+    attempt: Option<Attempt>,
+}
+
+/// The questions to the DNS for one check: for IPv4 and for IPv6 addresses in turn.
+#[derive(Clone, Debug, Default)]
+struct Questions {
+    asks_aaaa: bool,
+    /// Whether the last answer for IPv4 addresses, and for IPv6, said that the name is there.
+    is_known: [bool; 2],
+}
+
+impl Questions {
+    /// Returns what is asked next. Each server is asked for both.
+    const fn next(&mut self, is_last_server: bool) -> DnsRecord {
+        let record = if self.asks_aaaa { DnsRecord::Aaaa } else { DnsRecord::A };
+        self.asks_aaaa ^= is_last_server;
+        record
+    }
+
+    /// Takes an answer. A name that has addresses of the other family exists: some servers deny it
+    /// (NXDOMAIN) where it has none of the family that is asked for.
+    fn settle(&mut self, record: DnsRecord, attempt: &mut Attempt) {
+        let of = record as usize;
+        let is_denied = attempt.end == Err(CheckFailure::NoSuchName);
+        self.is_known[of] = attempt.end.is_ok();
+        if is_denied && self.is_known[1 - of] {
+            attempt.end = Ok(());
+        }
+    }
+}
+
+struct Checks<R> {
+    plan: CheckPlan,
+    results: R,
+    specs: Vec<CheckSpec>,
+    servers: Vec<Servers>,
+    /// The questions to the DNS for each check.
+    questions: Vec<Questions>,
+    schedule: Schedule,
+    tasks: JoinSet<Done>,
+    shared: Arc<Shared>,
+    /// The log says that the default check of the DNS is off.
+    is_told_off: bool,
+    /// The log says that a Service has no address.
+    is_told_unknown: bool,
+    /// The log says that resolv.conf cannot be read.
+    is_system_unread: bool,
+    /// When resolv.conf is read next.
+    system_due: Nanos,
+    /// A list that waits for the attempts in progress.
+    next_list: Option<Vec<CheckSpec>>,
+}
+
+/// Checks for ever, unless there is nothing to check.
+pub async fn run(plan: CheckPlan, results: impl CheckResults) {
+    let shared = Shared { node: plan.node.clone(), authorities: plan.authorities.clone(), cluster_name: None };
+    let mut checks = Checks {
+        schedule: Schedule::new(name_in_reports(&plan.node), plan.rate),
+        plan,
+        results,
+        specs: Vec::new(),
+        servers: Vec::new(),
+        questions: Vec::new(),
+        tasks: JoinSet::new(),
+        shared: Arc::new(shared),
+        is_told_off: false,
+        is_told_unknown: false,
+        is_system_unread: false,
+        system_due: Nanos(0),
+        next_list: None,
+    };
+    let mut look_at = Instant::now();
+    loop {
+        let now = Instant::now();
+        if look_at <= now {
+            checks.next_list = checks.plan.list.current().or(checks.next_list.take());
+            look_at = now + LIST_INTERVAL;
+        }
+        if checks.tasks.is_empty()
+            && let Some(specs) = checks.next_list.take()
+        {
+            checks.replace(specs);
+            if checks.specs.is_empty() && !checks.plan.list.may_change() {
+                return;
+            }
+        }
+        let wake = checks.begin().map_or(look_at, |due| due.min(look_at));
+        tokio::select! {
+            biased;
+            Some(done) = checks.tasks.join_next() => checks.end(done.ok()),
+            () = sleep_until(wake) => {}
+        }
+    }
+}
+
+impl<R: CheckResults> Checks<R> {
+    fn replace(&mut self, specs: Vec<CheckSpec>) {
+        let place = |spec: &CheckSpec| self.specs.iter().position(|before| before == spec);
+        let kept = |spec| place(spec).map(|at| self.servers[at].clone()).unwrap_or_default();
+        self.servers = specs.iter().map(kept).collect();
+        self.questions = vec![Questions::default(); specs.len()];
+        self.schedule.replace(&specs, clock::monotonic(), name_in_reports);
+        self.results.replace(&specs);
+        self.specs = specs;
+        self.system_due = Nanos(0);
+        let names: Vec<&str> = self.specs.iter().map(|spec| &*spec.name).collect();
+        log::info!("checks: {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
+    }
+
+    /// Begins what is due, and returns when the next attempt is.
+    fn begin(&mut self) -> Option<Instant> {
+        // A new list waits for the attempts in progress.
+        if self.next_list.is_some() {
+            return None;
+        }
+        // Before the first list, the mesh may be as large as any.
+        let (now, nodes) = (clock::monotonic(), self.results.nodes().unwrap_or(NODES_MAX));
+        if self.system_due <= now {
+            self.system_due = now.plus(ADDRESSES_KEPT);
+            self.read_system();
+        }
+        // A host whose addresses are not known has one server: whichever is found.
+        let count = |(spec, servers): (&CheckSpec, &Servers)| match spec.target.host() {
+            Some(_) => servers.addresses.len().max(1),
+            None => servers.addresses.len(),
+        };
+        let counts: Vec<usize> = self.specs.iter().zip(&self.servers).map(count).collect();
+        while let Some(due) = self.schedule.begin(now, &counts, nodes) {
+            let (target, servers) = (self.specs[due.check].target.clone(), self.servers[due.check].clone());
+            let record = self.questions[due.check].next(due.server + 1 >= counts[due.check]);
+            let work = Work { target, servers, due, record, now, shared: Arc::clone(&self.shared) };
+            self.tasks.spawn_local(async move {
+                // A panic of code that reads foreign data ends this attempt alone.
+                let failed = Attempt { end: Err(CheckFailure::Other), ..Attempt::default() };
+                let failed = Done { due, record, servers: 1, addresses: None, attempt: Some(failed) };
+                wall::within(work.run()).await.unwrap_or(failed)
+            });
+        }
+        let next = self.schedule.next(&counts, nodes)?;
+        Some(Instant::now() + Duration::from(next.since(now)))
+    }
+
+    /// Reads resolv.conf, which names the servers of the DNS.
+    fn read_system(&mut self) {
+        let asks = |spec: &CheckSpec| matches!(spec.target, CheckTarget::Dns { .. } | CheckTarget::ClusterDns);
+        if !self.specs.iter().any(asks) {
+            return;
+        }
+        let system = system_dns();
+        if let Err(error) = &system
+            && !self.is_system_unread
+        {
+            log::warn!("checks: /etc/resolv.conf: {error}; what it said last stays");
+        }
+        self.is_system_unread = system.is_err();
+        let SystemDns { servers, cluster_name } = system.unwrap_or_else(|_| self.last_system());
+        for (spec, of_check) in self.specs.iter().zip(&mut self.servers) {
+            match &spec.target {
+                CheckTarget::Dns { server: Some(server), .. } => of_check.addresses = vec![*server],
+                CheckTarget::Dns { server: None, .. } => of_check.addresses.clone_from(&servers),
+                CheckTarget::ClusterDns if cluster_name.is_some() => of_check.addresses.clone_from(&servers),
+                CheckTarget::ClusterDns => of_check.addresses.clear(),
+                _ => {}
+            }
+        }
+        let is_default = |spec: &CheckSpec| spec.target == CheckTarget::ClusterDns;
+        if cluster_name.is_none() && !self.is_told_off && self.specs.iter().any(is_default) {
+            log::info!("check dns: off, because the search list of /etc/resolv.conf has no domain of a cluster");
+        }
+        self.is_told_off = cluster_name.is_none();
+        if self.shared.cluster_name != cluster_name {
+            let Shared { node, authorities, .. } = &*self.shared;
+            self.shared = Arc::new(Shared { node: node.clone(), authorities: authorities.clone(), cluster_name });
+        }
+    }
+
+    /// Returns what resolv.conf said before it could no longer be read.
+    fn last_system(&self) -> SystemDns {
+        let asks_all =
+            |spec: &CheckSpec| matches!(spec.target, CheckTarget::ClusterDns | CheckTarget::Dns { server: None, .. });
+        let servers = self.specs.iter().position(asks_all).map(|at| self.servers[at].addresses.clone());
+        SystemDns { servers: servers.unwrap_or_default(), cluster_name: self.shared.cluster_name.clone() }
+    }
+
+    /// Says once that a check is off as long as the address of its Service is not known.
+    fn tell_of_unknown(&mut self, check: usize, is_unknown: bool) {
+        if is_unknown && !self.is_told_unknown {
+            log::info!("check {}: off, until its name has an address", self.specs[check].name);
+        }
+        self.is_told_unknown |= is_unknown;
+    }
+
+    fn end(&mut self, done: Option<Done>) {
+        // A task ends without a result only if it is aborted.
+        let Some(Done { due, record, servers, addresses, mut attempt }) = done else { return };
+        let now = clock::monotonic();
+        if let (CheckTarget::Dns { .. } | CheckTarget::ClusterDns, Some(attempt)) =
+            (&self.specs[due.check].target, &mut attempt)
+        {
+            self.questions[due.check].settle(record, attempt);
+        }
+        self.tell_of_unknown(due.check, attempt.is_none());
+        if let Some(addresses) = addresses {
+            self.servers[due.check] = Servers { addresses, found: Some(now) };
+        }
+        self.schedule.end(due.check, attempt.as_ref().is_none_or(|attempt| attempt.end.is_err()));
+        if let Some(attempt) = attempt {
+            self.results.record(due, servers, now, &attempt);
+        }
+    }
+}
+
+impl Work {
+    async fn run(mut self) -> Done {
+        let (due, record) = (self.due, self.record);
+        let (mut found, mut resolve_time) = (None, None);
+        if let Some((host, port)) = self.target.host()
+            && !self.servers.are_fresh(self.now)
+        {
+            let resolving = timeout(RESOLVE_TIME, addresses(host)).await.ok();
+            resolve_time = resolving.as_ref().and_then(|resolution| resolution.time);
+            match resolving.map_or(Err(CheckFailure::Unresolved), |resolution| resolution.addresses) {
+                Ok(addresses) => {
+                    let all: Vec<SocketAddr> = addresses.iter().map(|address| (*address, port).into()).collect();
+                    self.servers.addresses.clone_from(&all);
+                    found = Some(all);
+                }
+                // Its address stays as long as it exists, and the DNS has a check of its own.
+                Err(_) if matches!(self.target, CheckTarget::Service(_)) => resolve_time = None,
+                Err(failure) => {
+                    let attempt = Attempt { end: Err(failure), ..Attempt::default() };
+                    return Done { due, record, servers: 1, addresses: None, attempt: Some(attempt) };
+                }
+            }
+        }
+        let servers = self.servers.addresses.len();
+        let Some(to) = self.servers.addresses.get(due.server % servers.max(1)) else {
+            return Done { due, record, servers: 1, addresses: found, attempt: None };
+        };
+        let context = Context {
+            own_node: &self.shared.node,
+            authorities: self.shared.authorities.as_deref(),
+            cluster_name: self.shared.cluster_name.as_deref().unwrap_or_default(),
+            record,
+        };
+        let mut attempt = attempt(&self.target, *to, &context).await;
+        attempt.phases[CheckPhase::Resolve as usize] = resolve_time;
+        Done { due, record, servers, addresses: found, attempt: Some(attempt) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_families_are_asked_of_each_server_in_turn() {
+        let mut questions = Questions::default();
+        let asked: Vec<DnsRecord> = (0..8).map(|n| questions.next(n % 2 == 1)).collect();
+        assert_eq!(asked, [[DnsRecord::A; 2], [DnsRecord::Aaaa; 2], [DnsRecord::A; 2], [DnsRecord::Aaaa; 2]].concat());
+    }
+
+    #[test]
+    fn a_name_that_has_one_family_is_there_whatever_is_answered_for_the_other() {
+        let ends = |answers: &[(DnsRecord, Result<(), CheckFailure>)]| {
+            let mut questions = Questions::default();
+            let mut settle = |(record, end): &(DnsRecord, Result<(), CheckFailure>)| {
+                let mut attempt = Attempt { end: *end, ..Attempt::default() };
+                questions.settle(*record, &mut attempt);
+                attempt.end.is_ok()
+            };
+            answers.iter().map(&mut settle).collect::<Vec<bool>>()
+        };
+        let (found, denied) = (Ok(()), Err(CheckFailure::NoSuchName));
+        let [a, aaaa] = [DnsRecord::A, DnsRecord::Aaaa];
+        assert_eq!(ends(&[(a, found), (aaaa, denied), (a, found), (aaaa, denied)]), [true; 4]);
+        assert_eq!(ends(&[(aaaa, denied), (a, found), (aaaa, denied)]), [false, true, true]);
+        // The name is deleted: both are denied from the second answer on.
+        let deleted = [(a, found), (aaaa, found), (a, denied), (aaaa, denied), (a, denied)];
+        assert_eq!(ends(&deleted), [true, true, true, false, false]);
+        assert_eq!(ends(&[(a, found), (aaaa, Err(CheckFailure::Timeout))]), [true, false], "no answer is none");
+    }
+}
