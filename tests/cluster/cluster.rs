@@ -8,9 +8,11 @@
 //! - `pod POD CMD…`: in the pod's network namespace, with the Kubernetes namespace in `$NS`
 //! - `on NODE CMD…`: in the node's network namespace
 //! - `api-stop` and `api-start`: the API server
+//! - `dns-scale N`, `dns-delay SECONDS`: the servers of the DNS, and how long the second one waits
+//! - `proxy-stop NODE`, `proxy-start NODE`: kube-proxy with its rules
 //!
-//! Faults need `pod`, `on` and `api-…`, so `KUBECONFIG` alone cannot run the whole test. If both
-//! variables are set, the named cluster is used and not taken down.
+//! Faults need `pod`, `on` and those below, so `KUBECONFIG` alone cannot run the whole test. If
+//! both variables are set, the named cluster is used and not taken down.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -121,6 +123,22 @@ impl Cluster {
     /// As [`process::stdout`].
     pub fn on_node(&self, node: &str, args: &[&str]) -> Result<String, String> {
         self.tool(&[&["on", node], args].concat())
+    }
+
+    /// Starts a program in a node's network namespace. It ends when the returned value is dropped.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start_on_node(&self, node: &str, args: &[&str]) -> Result<process::Background, String> {
+        process::Background::start(self.onlooker_command().args(["on", node]).args(args))
+    }
+
+    /// Runs a verb of the cluster's command that injects a fault or undoes it.
+    ///
+    /// # Errors
+    /// As [`process::stdout`].
+    pub fn verb(&self, args: &[&str]) -> Result<String, String> {
+        self.tool(args)
     }
 
     /// Kills the API server's process.

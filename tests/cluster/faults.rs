@@ -239,6 +239,56 @@ impl Drop for NodeRemoved<'_> {
     }
 }
 
+/// A verb of the cluster's command, which undoes a fault.
+pub struct Undo<'a> {
+    cluster: &'a Cluster,
+    verb: Vec<String>,
+}
+
+impl<'a> Undo<'a> {
+    /// Takes the verb with its arguments.
+    pub fn new(cluster: &'a Cluster, verb: &[&str]) -> Self {
+        Self { cluster, verb: verb.iter().map(|word| (*word).to_owned()).collect() }
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        let verb: Vec<&str> = self.verb.iter().map(String::as_str).collect();
+        report(self.cluster.verb(&verb));
+    }
+}
+
+/// Packets from some port that no longer arrive at a node.
+pub struct PortCut<'a> {
+    cluster: &'a Cluster,
+    node: String,
+}
+
+impl<'a> PortCut<'a> {
+    /// Drops what arrives on the node's eth0 from port 53, by UDP and by TCP.
+    pub fn of_dns(cluster: &'a Cluster, node: &str) -> Self {
+        Self::start(cluster, node, "udp sport 53 counter drop; tcp sport 53 counter drop;")
+    }
+
+    /// Drops what arrives on the node's eth0 from this address and TCP port.
+    pub fn from_port(cluster: &'a Cluster, node: &str, address: &str, port: &str) -> Self {
+        Self::start(cluster, node, &format!("ip saddr {address} tcp sport {port} counter drop;"))
+    }
+
+    fn start(cluster: &'a Cluster, node: &str, rules: &str) -> Self {
+        let table = format!("table netdev kube_canary_port {{ chain cut {{ {INGRESS} {rules} }}; }}");
+        cluster.on_node(node, &["nft", &table]).unwrap();
+        Self { cluster, node: node.to_owned() }
+    }
+}
+
+impl Drop for PortCut<'_> {
+    fn drop(&mut self) {
+        report(self.cluster.on_node(&self.node, &["nft", "delete", "table", "netdev", "kube_canary_port"]));
+    }
+}
+
 /// Reports a fault that cannot be undone. It is printed and does not panic, so as not to hide the
 /// failure of the test. Later steps fail.
 fn report(undone: Result<String, String>) {

@@ -7,6 +7,7 @@
 
 mod agents;
 mod calm;
+mod checks;
 mod cluster;
 #[path = "../common/exposition.rs"]
 mod exposition;
@@ -57,6 +58,11 @@ fn the_manifest_measures_a_real_cluster() {
     step("apply the manifest", || test.applies_without_a_warning());
     step("every pod sees all others, without loss", || test.sees_all_without_loss());
     let faults = std::env::var("KUBE_CANARY_TEST_FAULTS").unwrap_or_default();
+    let checks = || step("what pods depend on fails", || test.what_fails_is_named());
+    if faults == "checks" {
+        eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=checks)");
+        return checks();
+    }
     let has_true_past = || step("faults one after another", || test.faults_have_a_true_past());
     if faults == "past" {
         eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=past)");
@@ -78,6 +84,7 @@ fn the_manifest_measures_a_real_cluster() {
     step("a tenth of a node's ingress is lost", || test.the_view_names_a_lossy_node());
     step("a judge's node is drained after that", || test.a_drain_keeps_the_past());
     has_true_past();
+    checks();
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
     step("UDP, then TCP is dropped in front of a node's agent", || test.a_protocol_that_is_dropped_is_named());
     step("a rolled pod", || test.a_rolled_pod_goes_on_counting());

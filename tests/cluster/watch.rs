@@ -17,6 +17,8 @@ use crate::wait::until;
 
 /// The pause before each look: with the pause of `until`, two seconds.
 const PAUSE: Duration = Duration::from_millis(1_500);
+/// The recent window of checks. Until it has passed, the next fault would be part of the last one.
+const WINDOW: Duration = Duration::from_mins(1);
 /// A time in whole seconds may be before the true one by this.
 const ROUNDED_SECONDS: u64 = 2;
 
@@ -147,6 +149,45 @@ impl<'a> Watch<'a> {
         let is_own = since.is_some_and(|since| since + ROUNDED_SECONDS >= injected);
         self.require(is_own, format!("{} since {since:?}, before it was injected at {injected}", expected.subject));
         verdict
+    }
+
+    /// Injects a fault of what pods depend on, and ends it when verdicts over these subjects, and
+    /// no others, have held for a time.
+    pub fn checks<T>(&mut self, fault: &str, subjects: &[&str], lasts: Duration, inject: impl FnOnce() -> T) {
+        eprintln!("  {fault}: {subjects:?}");
+        self.event = Instant::now();
+        let expected: BTreeSet<String> = subjects.iter().map(|subject| (*subject).to_owned()).collect();
+        let is_of_fault = |verdict: &Value| {
+            verdict["kind"] == "check" && verdict["subject"].as_str().is_some_and(|subject| expected.contains(subject))
+        };
+        let injected = inject();
+        let mut named = None;
+        until(&format!("{subjects:?} named, and nothing else"), || {
+            let document = self.look(is_of_fault)?;
+            let verdicts = of_the_network(&document);
+            let found: BTreeSet<String> =
+                verdicts.iter().map(|verdict| verdict["subject"].as_str().unwrap_or_default().to_owned()).collect();
+            if found != expected {
+                named = None;
+                return Err(document.to_string());
+            }
+            let (at, summary) = (self.event.elapsed(), &verdicts[0]["summary"]);
+            if named.is_none() {
+                eprintln!("  {:>5.1} s  NAMED: {summary}", at.as_secs_f64());
+            }
+            let since = at.saturating_sub(*named.get_or_insert(at));
+            if since >= lasts { Ok(()) } else { Err(format!("named for {since:?}")) }
+        });
+        drop(injected);
+        eprintln!("         it has ended");
+        self.event = Instant::now();
+        until("the headline has \"well\"", || {
+            let document = self.look(is_of_fault)?;
+            let is_well = of_the_network(&document).is_empty() && headline(&document).contains("well");
+            if is_well { Ok(()) } else { Err(document.to_string()) }
+        });
+        eprintln!("  {:>5.1} s  WELL", self.event.elapsed().as_secs_f64());
+        self.calm(WINDOW);
     }
 
     /// Goes on for a time after the last fault has ended. Nothing may begin.

@@ -1,0 +1,136 @@
+//! What pods depend on fails, one thing after another: the cause is named, nothing else is, and it
+//! ends.
+//!
+//! The targets outside are programs beside the API server, in the network namespace of the control
+//! plane.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::Test;
+use crate::agents::{Pod, all_ready};
+use crate::cluster::Cluster;
+use crate::faults::{ApiAway, PortCut, Undo};
+use crate::process::Background;
+use crate::wait::until;
+use crate::watch::Watch;
+
+/// The address of the control plane, where the programs outside listen.
+const OUTSIDE: &str = "10.79.0.1";
+const HTTP_PORT: &str = "8080";
+const TLS_PORT: &str = "8443";
+/// How long each fault lasts after it is named.
+const LASTS: Duration = Duration::from_secs(20);
+
+impl Test {
+    pub(crate) fn what_fails_is_named(&self) {
+        let programs = Programs::new();
+        let http = || self.cluster.start_on_node("cp", &["python3", "-m", "http.server", "-b", OUTSIDE, HTTP_PORT]);
+        let tls = |certificate: &str| programs.tls(&self.cluster, certificate);
+        let (mut outside, mut server) = (Some(http().unwrap()), Some(tls("valid")));
+        let checks = format!("outside=http://{OUTSIDE}:{HTTP_PORT}/ certificate=tls:{OUTSIDE}:{TLS_PORT}");
+        let pods = self.agents_with(&checks);
+        let judges = until("three judges", || self.judges(&pods));
+        self.past(&pods);
+        let (node, witness) = (&judges[2], &judges[0]);
+        let zone = self.zones[node].clone();
+        let in_zone: Vec<&String> = pods.keys().filter(|node| self.zones[*node] == zone).collect();
+        let mut watch = Watch::new(&self.cluster);
+        watch.at(&[witness], &pods);
+        let run = |tool: &'static [&'static str], undo: &'static [&'static str]| {
+            self.cluster.verb(tool).unwrap();
+            Undo::new(&self.cluster, undo)
+        };
+        watch.checks("the DNS has no server", &["*->dns"], LASTS, || run(&["dns-scale", "0"], &["dns-scale", "2"]));
+        watch.checks("one of two servers of the DNS takes 500 ms", &["*->dns"], LASTS, || {
+            run(&["dns-delay", "0.5"], &["dns-delay", "0"])
+        });
+        watch.checks("the API server is stopped", &["*->api-server"], LASTS, || ApiAway::start(&self.cluster));
+        let of_node = ["dns", "api-server", "service"].map(|check| format!("{node}->{check}"));
+        let of_node: Vec<&str> = of_node.iter().map(String::as_str).collect();
+        watch.checks(&format!("{node} has no rules of kube-proxy"), &of_node, LASTS, || {
+            self.cluster.verb(&["proxy-stop", node]).unwrap();
+            Undo::new(&self.cluster, &["proxy-start", node])
+        });
+        watch.checks(&format!("port 53 is blocked on {node}"), &of_node[..1], LASTS, || {
+            PortCut::of_dns(&self.cluster, node)
+        });
+        let name = [format!("{zone}->outside")];
+        watch.checks(&format!("a target outside is away for {zone}"), &[&name[0]], LASTS, || {
+            let drop = |node: &&String| PortCut::from_port(&self.cluster, node, OUTSIDE, HTTP_PORT);
+            in_zone.iter().map(drop).collect::<Vec<_>>()
+        });
+        watch.checks("a certificate has expired", &["*->certificate"], LASTS, || {
+            server = None;
+            Restart(Some(tls("expired")), || server = Some(tls("valid")))
+        });
+        watch.checks("a target outside is away", &["*->outside"], LASTS, || {
+            outside = None;
+            Restart(None::<Background>, || outside = Some(http().unwrap()))
+        });
+        assert_eq!(watch.wrong, BTreeSet::new(), "what was said is wrong");
+        self.agents_with("");
+        drop((outside, server));
+    }
+
+    /// Rolls the agents, with these checks beside the defaults, and waits until all are new.
+    fn agents_with(&self, checks: &str) -> BTreeMap<String, Pod> {
+        let before = self.pods();
+        let variable =
+            if checks.is_empty() { "KUBE_CANARY_CHECK-".into() } else { format!("KUBE_CANARY_CHECK={checks}") };
+        self.cluster.kubectl(&["set", "env", "daemonset/kube-canary", &variable]).unwrap();
+        until("every agent is a new one", || {
+            let now = all_ready(&self.cluster, &self.zones)?;
+            let is_old = now.iter().any(|(node, pod)| before[node].name == pod.name);
+            if is_old { Err(format!("{now:?}")) } else { Ok(now) }
+        })
+    }
+}
+
+/// Ends one program and starts another as it is dropped.
+struct Restart<T, F: FnMut()>(Option<T>, F);
+
+impl<T, F: FnMut()> Drop for Restart<T, F> {
+    fn drop(&mut self) {
+        self.0 = None;
+        self.1();
+    }
+}
+
+/// Certificates of a server outside.
+struct Programs(PathBuf);
+
+impl Programs {
+    fn new() -> Self {
+        let directory = std::env::temp_dir().join(format!("kube-canary-checks-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let key = rcgen::KeyPair::generate().unwrap();
+        for (name, year) in [("valid", 2099), ("expired", 2020)] {
+            let mut certificate = rcgen::CertificateParams::new(vec!["outside.example".to_owned()]).unwrap();
+            certificate.not_before = rcgen::date_time_ymd(2019, 1, 1);
+            certificate.not_after = rcgen::date_time_ymd(year, 1, 1);
+            std::fs::write(directory.join(name), certificate.self_signed(&key).unwrap().pem()).unwrap();
+        }
+        std::fs::write(directory.join("key"), key.serialize_pem()).unwrap();
+        Self(directory)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(Path::new(name)).display().to_string()
+    }
+
+    /// Starts a server with one of the certificates.
+    fn tls(&self, cluster: &Cluster, certificate: &str) -> Background {
+        let (certificate, key) = (self.path(certificate), self.path("key"));
+        let accept = format!("{OUTSIDE}:{TLS_PORT}");
+        let server = ["openssl", "s_server", "-quiet", "-accept", &accept, "-cert", &certificate, "-key", &key];
+        cluster.start_on_node("cp", &server).unwrap()
+    }
+}
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
