@@ -6,8 +6,10 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use kube_canary_model::check::{CheckFailure, CheckPhase};
+use tokio::time::timeout;
 
 use super::attempt::{Attempt, attempt_time};
 use super::failure::failure_of_io;
@@ -54,9 +56,9 @@ pub async fn ask(name: &str, server: SocketAddr, record: DnsRecord, found: &mut 
 }
 
 /// What resolv.conf says of the DNS.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SystemDns {
-    /// The servers, 1 to 3.
+    /// The servers, 1 to 3. None before the first reading.
     pub servers: Vec<SocketAddr>,
     /// The full name of the API server's Service. `None` if the search list is not that of a pod.
     pub cluster_name: Option<Box<str>>,
@@ -89,22 +91,26 @@ pub struct Resolution {
     pub time: Option<Nanos>,
 }
 
-/// Returns an address of each family that the host has. A family that this machine has no route to
-/// is left out, unless it is the only one.
+/// The time within which a name must be resolved. The resolver asks each server for a second.
+const RESOLVE_TIME: Duration = Duration::from_secs(5);
+
+/// Returns an address of each family that the host has, within [`RESOLVE_TIME`]. A family that this
+/// machine has no route to is left out, unless it is the only one.
 pub async fn addresses(host: &CheckHost) -> Resolution {
     let name = match host {
         CheckHost::Address(address) => return Resolution { addresses: Ok(vec![*address]), time: None },
         CheckHost::Name(name) => name,
     };
     let begun = clock::monotonic();
-    let found = dns::checked_addresses(name).await;
+    let found = timeout(RESOLVE_TIME, dns::checked_addresses(name)).await;
     let time = Some(clock::monotonic().since(begun));
     let addresses = match found {
-        Ok(found) => first_of_each_family(&found, has_route),
-        Err(error) => {
+        Ok(Ok(found)) => first_of_each_family(&found, has_route),
+        Ok(Err(error)) => {
             log::debug!("checks: {error}");
             Vec::new()
         }
+        Err(_) => Vec::new(),
     };
     let addresses = if addresses.is_empty() { Err(CheckFailure::Unresolved) } else { Ok(addresses) };
     Resolution { addresses, time }

@@ -32,7 +32,7 @@ pub use attempt::{Attempt, Context, attempt, attempt_time};
 pub use dns::{DnsRecord, Resolution, SystemDns, addresses, system_dns};
 pub use list::{CheckListError, ChecksConfig, ChecksFile};
 pub use parse::CheckSpecError;
-pub use runner::{CheckPlan, CheckResults, RESOLVE_TIME, run};
+pub use runner::{CheckPlan, CheckResults, run};
 pub use schedule::DueAttempt;
 pub use target::{CheckHost, CheckSpec, CheckTarget, HostPort};
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use kube_canary_model::check::{CheckFailure, CheckPhase};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::attempt::{Attempt, Context, attempt};
 use super::dns::{DnsRecord, SystemDns, addresses, system_dns};
@@ -28,8 +28,6 @@ use crate::units::Nanos;
 
 /// Time for which the addresses of a name and the contents of resolv.conf are used.
 const ADDRESSES_KEPT: Nanos = Nanos::from_millis(30_000);
-/// The time within which a name must be resolved. The resolver asks each server for a second.
-pub const RESOLVE_TIME: Duration = Duration::from_secs(5);
 /// Nodes of the mesh before the first list: it may be as large as any.
 const NODES_MAX: u32 = 5_000;
 const _: () = assert!(NODES_MAX as usize == AGENTS_MAX);
@@ -145,6 +143,8 @@ struct Checks<R> {
     is_told_unknown: bool,
     /// The log says that resolv.conf cannot be read.
     is_system_unread: bool,
+    /// What resolv.conf said when it was last read.
+    system: SystemDns,
     /// When resolv.conf is read next.
     system_due: Nanos,
     /// A list that waits for the attempts in progress.
@@ -166,6 +166,7 @@ pub async fn run(plan: CheckPlan, results: impl CheckResults) {
         is_told_off: false,
         is_told_unknown: false,
         is_system_unread: false,
+        system: SystemDns::default(),
         system_due: Nanos(0),
         next_list: None,
     };
@@ -213,7 +214,6 @@ impl<R: CheckResults> Checks<R> {
         if self.next_list.is_some() {
             return None;
         }
-        // Before the first list, the mesh may be as large as any.
         let (now, nodes) = (clock::monotonic(), self.results.nodes().unwrap_or(NODES_MAX));
         if self.system_due <= now {
             self.system_due = now.plus(ADDRESSES_KEPT);
@@ -253,12 +253,15 @@ impl<R: CheckResults> Checks<R> {
             log::warn!("checks: /etc/resolv.conf: {error}; what it said last stays");
         }
         self.is_system_unread = system.is_err();
-        let SystemDns { servers, cluster_name } = system.unwrap_or_else(|_| self.last_system());
+        if let Ok(system) = system {
+            self.system = system;
+        }
+        let SystemDns { servers, cluster_name } = &self.system;
         for (spec, of_check) in self.specs.iter().zip(&mut self.servers) {
             match &spec.target {
                 CheckTarget::Dns { server: Some(server), .. } => of_check.addresses = vec![*server],
-                CheckTarget::Dns { server: None, .. } => of_check.addresses.clone_from(&servers),
-                CheckTarget::ClusterDns if cluster_name.is_some() => of_check.addresses.clone_from(&servers),
+                CheckTarget::Dns { server: None, .. } => of_check.addresses.clone_from(servers),
+                CheckTarget::ClusterDns if cluster_name.is_some() => of_check.addresses.clone_from(servers),
                 CheckTarget::ClusterDns => of_check.addresses.clear(),
                 _ => {}
             }
@@ -268,18 +271,11 @@ impl<R: CheckResults> Checks<R> {
             log::info!("check dns: off, because the search list of /etc/resolv.conf has no domain of a cluster");
         }
         self.is_told_off = cluster_name.is_none();
-        if self.shared.cluster_name != cluster_name {
+        if self.shared.cluster_name != *cluster_name {
             let Shared { node, authorities, .. } = &*self.shared;
-            self.shared = Arc::new(Shared { node: node.clone(), authorities: authorities.clone(), cluster_name });
+            let (node, authorities) = (node.clone(), authorities.clone());
+            self.shared = Arc::new(Shared { node, authorities, cluster_name: cluster_name.clone() });
         }
-    }
-
-    /// Returns what resolv.conf said before it could no longer be read.
-    fn last_system(&self) -> SystemDns {
-        let asks_all =
-            |spec: &CheckSpec| matches!(spec.target, CheckTarget::ClusterDns | CheckTarget::Dns { server: None, .. });
-        let servers = self.specs.iter().position(asks_all).map(|at| self.servers[at].addresses.clone());
-        SystemDns { servers: servers.unwrap_or_default(), cluster_name: self.shared.cluster_name.clone() }
     }
 
     /// Says once that a check is off as long as the address of its Service is not known.
@@ -317,9 +313,9 @@ impl Work {
         if let Some((host, port)) = self.target.host()
             && !self.servers.are_fresh(self.now)
         {
-            let resolving = timeout(RESOLVE_TIME, addresses(host)).await.ok();
-            resolve_time = resolving.as_ref().and_then(|resolution| resolution.time);
-            match resolving.map_or(Err(CheckFailure::Unresolved), |resolution| resolution.addresses) {
+            let resolution = addresses(host).await;
+            resolve_time = resolution.time;
+            match resolution.addresses {
                 Ok(addresses) => {
                     let all: Vec<SocketAddr> = addresses.iter().map(|address| (*address, port).into()).collect();
                     self.servers.addresses.clone_from(&all);

@@ -63,10 +63,11 @@ impl CheckTimes {
         )
     }
 
-    /// Returns the time between two attempts at any of its servers.
-    fn spacing(&self, servers: usize, nodes: u32, rate: f64) -> Nanos {
+    /// Returns the time between two attempts at any of its servers. It depends on whether the last
+    /// one has failed.
+    fn spacing(&self, is_failing: bool, servers: usize, nodes: u32, rate: f64) -> Nanos {
         let interval = if matches!(self.spec.target, CheckTarget::ClusterDns) { DNS_INTERVAL } else { INTERVAL };
-        let own = Nanos(interval.0 / servers.max(1) as u64 / if self.is_failing { 2 } else { 1 });
+        let own = Nanos(interval.0 / servers.max(1) as u64 / if is_failing { 2 } else { 1 });
         let is_in_cluster = matches!(self.spec.target, CheckTarget::ClusterDns | CheckTarget::Service(_));
         if is_in_cluster {
             return own;
@@ -77,7 +78,7 @@ impl CheckTimes {
     }
 
     fn due(&self, servers: usize, nodes: u32, rate: f64) -> Nanos {
-        let spacing = self.spacing(servers, nodes, rate);
+        let spacing = self.spacing(self.is_failing, servers, nodes, rate);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of it")]
         let after = self.first.map_or(spacing, |share| Nanos((spacing.0 as f64 * share) as u64));
         self.last.plus(after)
@@ -137,14 +138,14 @@ impl Schedule {
             .filter(|check| due(check) <= now)
             .min_by_key(rank)?;
         let check = &mut self.checks[place];
-        let (due, spacing) = (check.due(servers[place], nodes, rate), check.spacing(servers[place], nodes, rate));
+        let spacing = |is_failing| check.spacing(is_failing, servers[place], nodes, rate);
+        let (due, next, spacing) = (check.due(servers[place], nodes, rate), spacing(check.is_failing), spacing(false));
         // What could not begin in time is not made up for.
-        check.last = if due.plus(spacing) < now { now } else { due };
+        check.last = if due.plus(next) < now { now } else { due };
         check.first = None;
         check.is_running = true;
         let server = check.next_server % servers[place];
         check.next_server = server + 1;
-        let spacing = CheckTimes { is_failing: false, ..check.clone() }.spacing(servers[place], nodes, rate);
         Some(DueAttempt { check: place, server, spacing })
     }
 

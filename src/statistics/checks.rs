@@ -116,11 +116,6 @@ impl HalfCounts {
     fn failed(&self) -> u32 {
         self.failures.iter().map(|count| u32::from(*count)).sum()
     }
-
-    fn reason(&self) -> Option<CheckFailure> {
-        let most = CheckFailure::ALL.into_iter().zip(self.failures).rev().max_by_key(|(_, count)| *count)?;
-        (most.1 > 0).then_some(most.0)
-    }
 }
 
 impl Default for CheckBoard {
@@ -366,7 +361,7 @@ impl CheckRecord {
             slow: window.slow,
             good_in_row: if is_bad { self.good_in_row.into() } else { 0 },
             failed_in_row: if is_bad { self.failed_in_row.into() } else { 0 },
-            reason: window.reason(),
+            reason: CheckFailure::most_frequent(&window.failures),
             since_unix_seconds: self.since.filter(|_| is_bad).map(clock::realtime_of).map(Nanos::as_secs),
             servers: self.servers,
             servers_failing: u8::try_from(failing).unwrap_or(u8::MAX),

@@ -156,6 +156,13 @@ impl CheckFailure {
         Self::Other,
     ];
 
+    /// Returns the most frequent reason by these counts, in the order of [`CheckFailure::ALL`]: the
+    /// first of several. `None` if there is none.
+    pub fn most_frequent<T: Copy + Default + Ord>(counts: &[T; Self::ALL.len()]) -> Option<Self> {
+        let most = Self::ALL.into_iter().rev().max_by_key(|reason| counts[*reason as usize])?;
+        (counts[most as usize] > T::default()).then_some(most)
+    }
+
     /// Returns the value of the `reason` label.
     pub const fn label(self) -> &'static str {
         match self {

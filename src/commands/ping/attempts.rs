@@ -12,15 +12,13 @@ use std::time::Duration;
 
 use kube_canary_model::check::{CheckFailure, CheckPhase};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::outbox::PingOutbox;
 use super::output::PingForm;
 use super::rtts::Rtts;
 use super::{IDLE, PingError, WRITE, system, unless_reader_is_gone};
-use crate::checks::{
-    Attempt, CheckTarget, Context, DnsRecord, RESOLVE_TIME, Resolution, addresses, attempt, system_dns,
-};
+use crate::checks::{Attempt, CheckTarget, Context, DnsRecord, Resolution, addresses, attempt, system_dns};
 use crate::config::{PingChecks, PingSettings};
 use crate::sys::console::WRITE_RETRY;
 use crate::sys::stop::StopOrEof;
@@ -243,8 +241,7 @@ impl Plan {
                 _ => (self.dns.clone(), None),
             });
         };
-        let resolving = timeout(RESOLVE_TIME, addresses(host)).await;
-        let Resolution { addresses, time } = resolving.map_err(|_| CheckFailure::Unresolved)?;
+        let Resolution { addresses, time } = addresses(host).await;
         Ok((addresses?.into_iter().map(|address| (address, port).into()).collect(), time))
     }
 }

@@ -59,12 +59,6 @@ impl Detail {
         self.slow_from_seconds.extend(slow_from);
     }
 
-    /// Returns why most attempts failed.
-    fn reason(&self) -> Option<CheckFailure> {
-        let most = CheckFailure::ALL.into_iter().rev().max_by_key(|reason| self.reasons[*reason as usize])?;
-        (self.reasons[most as usize] > 0).then_some(most)
-    }
-
     /// The severity is that of the alert. So what fails at present counts from the first attempts
     /// on, and not only once it fills the recent windows.
     fn severity(&self) -> Severity {
@@ -109,7 +103,7 @@ fn verdict(scope: &Scope<'_>, finding: &Finding, detail: Detail) -> Verdict {
     let name = matrix.check_names().get(usize::from(scope.check)).map_or("", |name| &**name);
     let mut verdict = Verdict::new(Kind::Check, subject::from_ends(who, name), Network::Pod);
     let is_failing = scope.outcome == Outcome::Failed;
-    let failure = detail.reason().filter(|_| is_failing);
+    let failure = CheckFailure::most_frequent(&detail.reasons).filter(|_| is_failing);
     verdict.check = Some(CheckCause { kind: scope.kind, failure });
     verdict.weight = finding.score;
     if is_failing {

@@ -148,8 +148,7 @@ pub fn reason(matrix: &Matrix, check: u8) -> Option<CheckFailure> {
     for reason in matrix.attempts(check).filter_map(|(_, bad)| bad?.reason) {
         counts[reason as usize] += 1;
     }
-    let most = CheckFailure::ALL.into_iter().rev().max_by_key(|reason| counts[*reason as usize])?;
-    (counts[most as usize] > 0).then_some(most)
+    CheckFailure::most_frequent(&counts)
 }
 
 /// Returns the methods whose losses explain that a check fails.

@@ -267,28 +267,24 @@ impl<'a> Search<'a> {
         let NodeSums { nodes, hit, tally, .. } = apart.rest;
         let is_cause = tally.lost >= BAD_MIN
             && hit >= 2
-            && !self.is_of_zone()
+            // It may be the zone, as soon as more is known.
+            && !self.is_of_zone(|sums| sums.hit)
             && tally.rate() >= self.rate_min
             && gain(tally.lost, tally.probes, self.background) >= NATS
             && (is_spread(tally, [nodes, hit]) || self.is_target_sure());
         is_cause.then(|| (apart, gain(tally.lost, tally.probes, self.calm) - COST))
     }
 
-    /// Whether most nodes of a zone have bad attempts, and few others. It may be the zone, as soon
-    /// as more is known.
-    fn is_of_zone(&self) -> bool {
+    /// Whether a zone has this in most of its nodes, and few nodes elsewhere have it.
+    fn is_of_zone(&self, has: fn(&NodeSums) -> u32) -> bool {
         self.zones[1..].iter().any(|sums| {
-            let [nodes, hit] = [self.all.nodes - sums.nodes, self.all.hit - sums.hit];
-            sums.nodes >= 2 && sums.hit * 2 > sums.nodes && nodes >= 2 && hit * FEW_ONE_OF <= nodes
+            let [nodes, elsewhere] = [self.all.nodes - sums.nodes, has(&self.all) - has(sums)];
+            sums.nodes >= 2 && has(sums) * 2 > sums.nodes && nodes >= 2 && elsewhere * FEW_ONE_OF <= nodes
         })
     }
 
     /// Whether it fails for most nodes, and no zone has nearly all of these.
     fn is_target_sure(&self) -> bool {
-        let is_zone = |sums: &NodeSums| {
-            let [nodes, failing] = [self.all.nodes - sums.nodes, self.all.failing - sums.failing];
-            sums.nodes >= 2 && sums.failing * 2 > sums.nodes && nodes >= 2 && failing * FEW_ONE_OF <= nodes
-        };
-        self.all.failing * 2 > self.all.nodes && !self.zones[1..].iter().any(is_zone)
+        self.all.failing * 2 > self.all.nodes && !self.is_of_zone(|sums| sums.failing)
     }
 }
