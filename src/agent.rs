@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock, RwLock};
 
+use kube_canary_kernel::stack;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{LocalSet, spawn_local};
 
@@ -346,6 +347,7 @@ impl ProbeLoop {
             self.forget(now);
             if self.settles <= now {
                 settle::give_back_files();
+                stack::give_back();
                 self.settles = now.plus(SETTLE_AGAIN);
             }
             self.serve_udp(now);

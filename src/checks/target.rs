@@ -110,6 +110,11 @@ impl CheckTarget {
         matches!(self, Self::ClusterDns | Self::ApiServer { .. } | Self::Service(_))
     }
 
+    /// Whether an attempt may include a handshake of TLS.
+    pub const fn uses_tls(&self) -> bool {
+        matches!(self, Self::Tls(_) | Self::ApiServer { .. } | Self::Http { is_secure: true, .. })
+    }
+
     /// Returns what it asks for.
     pub const fn kind(&self) -> CheckKind {
         match self {

@@ -47,6 +47,7 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
+use kube_canary_kernel::stack;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
@@ -62,6 +63,12 @@ use super::{
     socket::{ClientSocket, FramePool},
 };
 use crate::limits::{ACCEPT_PAUSE, REQUEST_HEAD_BYTES_MAX};
+
+/// Time from an answer until the worker gives back the stack that it has used. Answers in between
+/// share it.
+const REST_AFTER_ANSWER: Duration = Duration::from_millis(500);
+/// The longest time between two rests of a worker that has work beside its connections.
+const REST_OF_BACKGROUND: Duration = Duration::from_secs(10);
 
 /// What all workers share.
 pub(super) struct SharedByWorkers {
@@ -79,6 +86,8 @@ pub(super) struct Worker {
     shared: Arc<SharedByWorkers>,
     frames: Rc<FramePool>,
     protocol: http1::Builder,
+    /// Notified when an answer begins.
+    answers: Notify,
     /// The connections in order of arrival, with their tasks.
     connections: RefCell<Vec<(Rc<ServedConnection>, AbortHandle)>>,
 }
@@ -139,6 +148,7 @@ impl Worker {
             index,
             frames: Rc::new(FramePool::new(Arc::clone(&shared.stats))),
             protocol,
+            answers: Notify::new(),
             connections: RefCell::new(Vec::with_capacity(connections_max)),
             shared,
         }
@@ -155,8 +165,9 @@ impl Worker {
     /// Serves until the server stops, then lets the answers in progress finish for a short time.
     pub(super) async fn run(self: Rc<Self>, listener: TcpListener) {
         let parts = (0..BACKGROUND_PARTS).filter(|part| part % self.shared.permits.workers() == self.index);
-        let background: Vec<_> =
+        let mut background: Vec<_> =
             parts.filter_map(|part| self.shared.routes.background(part)).map(spawn_local).collect();
+        background.push(spawn_local(Rc::clone(&self).rest(!background.is_empty())));
         while !self.is_stopping() {
             let due = self.accepts_from();
             if due.is_none_or(|due| due > Instant::now()) {
@@ -191,6 +202,20 @@ impl Worker {
             }
         };
         let _ = timeout(self.shared.limits.shutdown_time, all_closed).await;
+    }
+
+    /// Gives back the stack that answers, and the work beside them, have used.
+    async fn rest(self: Rc<Self>, has_background: bool) {
+        loop {
+            let answers = self.answers.notified();
+            if has_background {
+                _ = timeout(REST_OF_BACKGROUND, answers).await;
+            } else {
+                answers.await;
+            }
+            sleep(REST_AFTER_ANSWER).await;
+            stack::give_back();
+        }
     }
 
     /// The time from which the worker may accept a connection, unless the state changes before.
@@ -365,6 +390,7 @@ impl ServedConnection {
     ) -> impl Future<Output = Result<Response<AnswerBody>, Infallible>> + use<'_> {
         let (socket, shared) = (&self.socket, &self.worker.shared);
         self.phase.set(ConnectionPhase::Answering);
+        self.worker.answers.notify_one();
         self.deadline.set(Instant::now() + shared.limits.response_time);
         // This holds even before the body is known: hyper may flush in between, which would look
         // like the end of the answer.

@@ -12,6 +12,7 @@
 //! | [`relro`] | protects the constants that were relocated at the start |
 //! | [`scheduling`] | how the kernel schedules a thread |
 //! | [`socket`] | descriptors, and options of sockets |
+//! | [`stack`] | releases the part of a thread's stack that is not in use |
 //! | [`tcp_info`] | what the kernel knows of a TCP socket |
 //! | [`text`] | strings stored one after the other |
 //! | [`tun`] | a network interface, whose packets a process reads and writes |
@@ -26,6 +27,7 @@ pub mod region;
 pub mod relro;
 pub mod scheduling;
 pub mod socket;
+pub mod stack;
 pub mod tcp_info;
 pub mod text;
 pub mod tun;
