@@ -144,6 +144,7 @@ pub fn run(settings: &DemoSettings) -> Result<(), DemoError> {
 
 async fn watch(settings: &DemoSettings, mut mesh: DemoMesh) -> Result<(), DemoError> {
     let mut stop = Stop::new().map_err(DemoError::Setup)?;
+    let malloc = allocator::info();
     allocator::mark_baseline();
     mesh.relay().map_err(DemoError::Setup)?;
     let shown = async {
@@ -164,7 +165,7 @@ async fn watch(settings: &DemoSettings, mut mesh: DemoMesh) -> Result<(), DemoEr
             let due = printed.is_none_or(|at| terminal || at.elapsed() >= REPRINT);
             if due && (complete || printed.is_some() || started.elapsed() > START) {
                 let first = SocketAddr::from((address(0), settings.port));
-                let text = console::screen(&table::render(&agents, &headline, first));
+                let text = console::screen(&table::render(&agents, &malloc, &headline, first));
                 if !console::print_in_pieces(text).await.map_err(DemoError::Output)? {
                     return Ok(());
                 }
