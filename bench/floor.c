@@ -1,4 +1,4 @@
-// The floor: the least cost of one probe a second to each of N targets, for bench/peers.
+// The floor: the least cost of one probe a second to each of N targets, for bench/report.
 //
 // One ping socket, no heap, no threads, no runtime. The loop wakes once per tick, reads what has
 // arrived, sends the probes that are due, and sleeps. It is the yardstick for CPU per probe. It

@@ -1,4 +1,4 @@
-// The packets on the wire, for bench/peers: every echo request of a veth pair beside its reply, by
+// The packets on the wire, for bench/report: every echo request of a veth pair beside its reply, by
 // the kernel's stamps.
 //
 // Two packet sockets, one at each end, see what arrives: a request as it reaches the far end, its

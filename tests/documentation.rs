@@ -1,14 +1,27 @@
 //! The documentation of a public function says what it does, and that of a type or a constant has a
-//! verb, a unit, a bound, a shape or a source.
+//! verb, a unit, a bound, a shape or a source. A figure between markers is that of the report.
 //!
-//! It checks the text, not the grammar. A function's documentation begins with a verb in the third
-//! person or with "Whether". For everything else, one of the words below is enough. A word that is
-//! missing here can be added. The aim is to find documentation that only repeats a name.
+//! The check of documentation reads the text, not the grammar. A function's documentation begins
+//! with a verb in the third person or with "Whether". For everything else, one of the words below
+//! is enough. A word that is missing here can be added. The aim is to find documentation that only
+//! repeats a name.
 
 #[path = "common/sources.rs"]
 mod sources;
 
+use std::collections::BTreeMap;
+
 use sources::{read, root, rust_files};
+
+/// Documents with figures of docs/report.md between markers.
+const MARKED: [&str; 6] = [
+    "README.md",
+    "docs/operators-guide.md",
+    "deploy/base/daemonset.yaml",
+    "deploy/daemonset.yaml",
+    "deploy/helm/kube-canary/values.yaml",
+    "src/commands/demo/table.rs",
+];
 
 /// Verbs in a finite form. Words that are also nouns count, because the check does not parse.
 const VERBS: &str = "
@@ -101,6 +114,47 @@ fn public_documentation_says_more_than_the_name() {
          has a verb, a unit or a source:\n{}",
         wrong.join("\n")
     );
+}
+
+/// Returns the words of each marked text by its name. What precedes the marker in its line, such as
+/// the `#` of a comment, precedes every line of the text.
+fn marked_texts(document: &str) -> BTreeMap<String, Vec<String>> {
+    let (mut texts, mut lines) = (BTreeMap::new(), document.lines());
+    while let Some(line) = lines.next() {
+        let Some((prefix, name)) = line.split_once("<!-- report: ") else { continue };
+        let name = name.trim_end_matches(" -->").to_owned();
+        let text = lines.by_ref().take_while(|line| !line.ends_with("<!-- end of report -->"));
+        let plain = text.map(|line| line.strip_prefix(prefix).unwrap_or(line).trim().to_owned());
+        let words = plain.flat_map(|line| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+        assert!(texts.insert(name.clone(), words).is_none(), "two texts are marked {name}");
+    }
+    texts
+}
+
+#[test]
+fn marked_figures_are_those_of_the_report() {
+    let report = marked_texts(&read(&root().join("docs/report.md")));
+    let mut unused: Vec<&String> = report.keys().collect();
+    for path in MARKED {
+        let texts = marked_texts(&read(&root().join(path)));
+        assert!(!texts.is_empty(), "{path}: no text is marked");
+        for (name, words) in texts {
+            let expected = report.get(&name).unwrap_or_else(|| panic!("{path}: docs/report.md has no text {name}"));
+            assert_eq!(
+                &words, expected,
+                "{path}: {name} is not the report's: `bench/report --only none --write` copies it"
+            );
+            unused.retain(|unused| **unused != name);
+        }
+    }
+    assert!(unused.is_empty(), "no document has these texts of docs/report.md: {unused:?}");
+}
+
+#[test]
+fn marked_text_ends_at_its_marker_and_lacks_its_prefix() {
+    let texts =
+        marked_texts("a\n  # <!-- report: costs -->\n  # 1 KB,\n  #  2 KB\n  # <!-- end of report -->\n  # more\n");
+    assert_eq!(texts, BTreeMap::from([("costs".to_owned(), ["1", "KB,", "2", "KB"].map(str::to_owned).to_vec())]));
 }
 
 #[test]

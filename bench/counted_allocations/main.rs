@@ -1,14 +1,10 @@
 //! Allocations per probe and per scrape, counted by the allocator of this program, for
-//! `bench/allocations`.
+//! `bench/report`.
 //!
-//! `counted_allocations naive|ours PEERS` probes 127.2.x.y and prints a CSV line for each of three
-//! things: the memory held once all peers are there, a while of probing, and one scrape. The naive
-//! agent is what the examples of the libraries show: a surge-ping `Pinger` and a task per peer, a
-//! prometheus histogram and three counters per peer, `collect()` and `TextEncoder`. Neither agent is
-//! served over HTTP here, because both texts would be served in the same way.
+//! `counted_allocations PEERS` probes 127.2.x.y and prints a CSV line for each of three things: the
+//! memory held once all peers are there, a while of probing, and one scrape, without HTTP.
 
 mod counting;
-mod naive;
 mod ours;
 
 use std::net::IpAddr;
@@ -47,20 +43,15 @@ struct Counted {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [kind, peers] = &arguments[..] else { usage() };
+    let [peers] = &arguments[..] else { usage() };
     let Ok(peers @ 1..=10_000) = peers.parse() else { usage() };
-    let counted = match kind.as_str() {
-        "naive" => naive::count(peers),
-        "ours" => ours::count(peers),
-        _ => usage(),
-    };
-    for Counted { what, units, detail, asked } in counted {
+    for Counted { what, units, detail, asked } in ours::count(peers) {
         let Asked { allocations, frees, bytes, held, peak } = asked;
-        println!("{kind},{peers},{what},{units},{detail},{allocations},{frees},{bytes},{held},{peak}");
+        println!("{peers},{what},{units},{detail},{allocations},{frees},{bytes},{held},{peak}");
     }
 }
 
 fn usage() -> ! {
-    eprintln!("usage: counted_allocations naive|ours PEERS (1 to 10,000)");
+    eprintln!("usage: counted_allocations PEERS (1 to 10,000)");
     std::process::exit(2);
 }

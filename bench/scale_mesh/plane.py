@@ -7,7 +7,7 @@ Modelled on what sets how many events a rollout makes, each after the source of 
   its own, which is what batches changes; endpoints move into holes as in k8s.io/endpointslice reconciler.go;
 - a kubelet stops a pod about 6 s after its deletion (preStop sleeps for 5), reports the address of a new one after 1 to 2 s and its
   readiness up to 5 s later, at the readiness probe's next turn.
-bench/cluster-350 makes such a rollout with the real controllers: the report sets both beside each other.
+The report cluster-350-2026-11-21 is of such a rollout with the real controllers.
 """
 import collections, heapq, itertools, random, time, zlib
 

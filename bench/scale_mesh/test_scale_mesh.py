@@ -84,7 +84,7 @@ class Rollout(unittest.TestCase):
             self.assertGreaterEqual(last.at - first.at, 0.99, f"{plane.BURST + 20} writes")
 
     def test_the_events_per_pod_are_about_those_of_real_controllers(self):
-        """1,008 for 353 pods with kubelets that all take the same time (2.86), bench/cluster-350 has them as they vary."""
+        """1,008 for 353 pods with kubelets that all take the same time (2.86), cluster-350-2026-11-21 has them as they vary."""
         _, _, events, _ = self.rolled(353)
         self.assertTrue(2.5 < len(events) / 353 < 4, len(events) / 353)
 

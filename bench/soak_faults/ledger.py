@@ -248,8 +248,8 @@ def forged(answers, dead):
 # ---- the states before and after ----
 
 # How much more an agent may have after the faults. Descriptors, sockets and threads: none. RSS: a
-# tenth, as in bench/waves. It consists mostly of file pages, which agents give back once a minute,
-# so the lowest values of a minute are compared. Anonymous memory: what bench/gathering allows,
+# tenth. It consists mostly of file pages, which agents give back once a minute, so the lowest
+# values of a minute are compared. Anonymous memory: what gathering-2026-11-23 allows,
 # because a malloc keeps partly used pages. Live bytes: text that the next scrape reuses, names of
 # members that came and went, the plan of the series.
 RSS_FACTOR, ANONYMOUS_KB, LIVE_BYTES = 1.10, 150, 64 * 1024

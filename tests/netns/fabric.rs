@@ -397,7 +397,7 @@ fn one_of_16_next_hops_that_loses_a_fifth_is_named_with_its_flows() {
 
 /// A healthy fabric has no verdict, at any time, and its links have their hops.
 ///
-/// `KUBE_CANARY_TEST_FABRIC_PROBES=3600` makes it an hour: bench/fabric.
+/// `KUBE_CANARY_TEST_FABRIC_PROBES=3600` makes it an hour.
 #[test]
 fn a_healthy_fabric_has_no_verdict_and_shows_its_hops() {
     let _alone = alone();
