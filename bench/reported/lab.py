@@ -74,7 +74,7 @@ class Node:
         said("ip", "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", self.holder.pid)
         said("ip", "link", "set", port, "master", "br0", "up")
         setup = f"""ip link set lo up && ip link set eth0 up && ip address add {self.address}/16 dev eth0 &&
-            echo '0 2147483647' >/proc/sys/net/ipv4/ping_group_range && echo 0 >/proc/sys/net/ipv4/icmp_ratelimit"""
+            echo '0 0' >/proc/sys/net/ipv4/ping_group_range && echo 0 >/proc/sys/net/ipv4/icmp_ratelimit"""
         said(*self.inside("sh", "-c", setup))
 
     def __enter__(self):
