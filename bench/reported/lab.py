@@ -222,7 +222,10 @@ def remove_cgroups():
     """Removes the cgroups of this program, once their processes have ended."""
     for root in ("/sys/fs/cgroup/memory", "/sys/fs/cgroup"):
         for directory in pathlib.Path(root).glob(f"kube-canary-{os.getpid()}-*"):
-            directory.rmdir()
+            try:
+                directory.rmdir()
+            except OSError as error:  # It takes a few KB, and the measurement took an hour.
+                print(f"{directory}: {error}", file=sys.stderr)
 
 
 def cpu_seconds(pid):
