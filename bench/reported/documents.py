@@ -209,7 +209,7 @@ def rendered(sections):
 
 def about(facts):
     yield f"commit {facts['commit']}, {facts['date']}, `{facts['command']}`, {facts.get('seconds', 0)} s"
-    yield f"{facts['binary']}, {number(facts['binary_kb'])} KB; {facts['machine']}, load {facts['load']}"
+    yield f"{facts['binary']}, {number(facts['binary_kb'])} KB; `{facts['machine']}`, load {facts['load']}"
 
 
 def replaced(document, marked):
