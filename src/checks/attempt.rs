@@ -4,7 +4,6 @@
 //! a bound that no answer moves.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use kube_canary_model::check::{CheckFailure, CheckKind, CheckPhase};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::authorities::AuthoritiesFile;
 use super::dns::DnsRecord;
 use super::failure::failure_of_io;
 use super::{CheckTarget, dns, http, icmp, stamp, tls};
@@ -48,8 +48,8 @@ pub struct Attempt {
 pub struct Context<'a> {
     /// The name of this node.
     pub own_node: &'a str,
-    /// The PEM bundle of `--check-ca`. `None`: any certificate is accepted that is valid now.
-    pub authorities: Option<&'a Path>,
+    /// The file of `--check-ca`. `None`: any certificate is accepted that is valid now.
+    pub authorities: Option<&'a AuthoritiesFile>,
     /// The full name that [`CheckTarget::ClusterDns`] asks for.
     pub cluster_name: &'a str,
     /// The record that is asked of the DNS.

@@ -7,45 +7,37 @@
 //!   each has expired, and no authority is needed for that. Rejected: a parser of our own, or
 //!   x509-parser, for one field.
 
-use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube_canary_model::check::CheckFailure;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
-use rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-use super::authorities::{self, AuthoritiesError};
 use super::failure::failure_of_certificate;
+use crate::http::tls;
 
 /// Verifies the certificate of one handshake.
 #[derive(Debug)]
 pub struct CheckVerifier {
     /// Empty if any certificate is accepted that is valid at this time.
-    authorities: RootCertStore,
+    authorities: Arc<RootCertStore>,
     algorithms: WebPkiSupportedAlgorithms,
     /// When the certificate expires, in Unix seconds.
     not_after: OnceLock<u64>,
 }
 
 impl CheckVerifier {
-    /// Makes a verifier that trusts the authorities of a PEM bundle. The file is read each time,
-    /// because it may have been replaced. Without one, any certificate is accepted that is valid at
-    /// this time.
-    ///
-    /// # Errors
-    /// Why the bundle cannot be used.
-    pub fn new(bundle: Option<&Path>) -> Result<Self, AuthoritiesError> {
-        let authorities = match bundle {
-            None => RootCertStore::empty(),
-            Some(path) => authorities::read(path)?,
-        };
-        let algorithms = ring::default_provider().signature_verification_algorithms;
-        Ok(Self { authorities, algorithms, not_after: OnceLock::new() })
+    /// Makes a verifier that trusts these authorities. Without them, any certificate is accepted
+    /// that is valid at this time.
+    pub fn new(authorities: Option<Arc<RootCertStore>>) -> Self {
+        let authorities = authorities.unwrap_or_else(|| Arc::new(RootCertStore::empty()));
+        let algorithms = tls::provider().signature_verification_algorithms;
+        Self { authorities, algorithms, not_after: OnceLock::new() }
     }
 
     /// Returns when the certificate expires, in Unix seconds, once it was verified.

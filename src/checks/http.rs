@@ -3,7 +3,6 @@
 //! A redirect is an answer, and is not followed. The body of a target is not read.
 
 use std::net::SocketAddr;
-use std::path::Path;
 
 use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
@@ -13,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::HostPort;
 use super::attempt::Attempt;
+use super::authorities::AuthoritiesFile;
 use super::failure::{failure_of_body, failure_of_http};
 use super::tls::Handshake;
 use crate::discovery::{IDENTITY_PATH, parse_identity};
@@ -36,7 +36,7 @@ pub async fn check_secure(
     host: &HostPort,
     path: &str,
     to: SocketAddr,
-    authorities: Option<&Path>,
+    authorities: Option<&AuthoritiesFile>,
     found: &mut Attempt,
 ) -> Result<(), CheckFailure> {
     let request = request(&host_header(host, 443), path)?;

@@ -5,10 +5,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use kube_canary_model::check::{CHECKS_MAX, DEFAULT_CHECKS};
 
+use super::authorities::AuthoritiesFile;
 use super::parse::CheckSpecError;
 use super::target::{CheckHost, CheckSpec, CheckTarget, HostPort};
 use crate::discovery::{DiscoverySource, KubernetesConfig};
@@ -30,7 +31,7 @@ pub struct ChecksConfig {
     pub defaults: bool,
     /// The file of authorities that may sign the certificates of targets. `None`: certificates are
     /// not verified.
-    pub authorities: Option<PathBuf>,
+    pub authorities: Option<Arc<AuthoritiesFile>>,
     /// Largest number of attempts per second of all agents together, at the API server and at each
     /// target outside of the mesh.
     pub rate: f64,
@@ -138,11 +139,9 @@ fn default_specs(config: &KubernetesConfig) -> Vec<CheckSpec> {
     // `.svc` and not the full name: clusters choose their own domain, which the search list has.
     let service = format!("{}-check.{}.svc", config.service, config.namespace);
     let service = HostPort { host: CheckHost::Name(service.into()), port: SERVICE_PORT };
-    let targets = [
-        CheckTarget::ClusterDns,
-        CheckTarget::ApiServer { server, authorities: config.account.join("ca.crt") },
-        CheckTarget::Service(service),
-    ];
+    let authorities = Arc::new(AuthoritiesFile::new(config.account.join("ca.crt")));
+    let targets =
+        [CheckTarget::ClusterDns, CheckTarget::ApiServer { server, authorities }, CheckTarget::Service(service)];
     DEFAULT_CHECKS.into_iter().zip(targets).map(|(name, target)| CheckSpec { name: name.into(), target }).collect()
 }
 

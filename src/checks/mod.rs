@@ -12,7 +12,7 @@
 //!   address, and no credential is ever sent.
 
 mod attempt;
-pub mod authorities;
+mod authorities;
 mod certificate;
 mod dns;
 mod failure;
@@ -29,6 +29,7 @@ mod tests;
 mod tls;
 
 pub use attempt::{Attempt, Context, attempt, attempt_time};
+pub use authorities::AuthoritiesFile;
 pub use dns::{DnsRecord, Resolution, SystemDns, addresses, system_dns};
 pub use list::{CheckListError, ChecksConfig, ChecksFile};
 pub use parse::CheckSpecError;

@@ -8,7 +8,6 @@
 //! exists, and a DNS that fails has a check of its own.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::attempt::{Attempt, Context, attempt};
+use super::authorities::AuthoritiesFile;
 use super::dns::{DnsRecord, SystemDns, addresses, system_dns};
 use super::list::ChecksFile;
 use super::schedule::{DueAttempt, Schedule};
@@ -53,7 +53,7 @@ pub struct CheckPlan {
     /// Attempts per second of all agents together at one target.
     pub rate: f64,
     /// The authorities of targets, if they are verified.
-    pub authorities: Option<PathBuf>,
+    pub authorities: Option<Arc<AuthoritiesFile>>,
     /// The name of this node.
     pub node: String,
 }
@@ -86,7 +86,7 @@ struct Work {
 /// What all tasks are given.
 struct Shared {
     node: String,
-    authorities: Option<PathBuf>,
+    authorities: Option<Arc<AuthoritiesFile>>,
     cluster_name: Option<Box<str>>,
 }
 

@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use kube_canary_model::check::CheckKind;
+
+use super::authorities::AuthoritiesFile;
 
 /// A host: an address, or a name that is resolved when it is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +47,8 @@ pub enum CheckTarget {
     ApiServer {
         /// Host and port of its Service.
         server: HostPort,
-        /// The bundle of authorities that may sign its certificate.
-        authorities: PathBuf,
+        /// The authorities that may sign its certificate.
+        authorities: Arc<AuthoritiesFile>,
     },
     /// The head of an answer by HTTP.
     Http {

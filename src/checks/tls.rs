@@ -1,7 +1,6 @@
 //! The check of a TLS server: a connection, a whole handshake, and its end. No request is sent.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 
 use kube_canary_model::check::{CheckFailure, CheckPhase};
@@ -13,6 +12,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::CheckHost;
 use super::attempt::Attempt;
+use super::authorities::AuthoritiesFile;
 use super::certificate::CheckVerifier;
 use super::failure::failure_of_io;
 use crate::http::tls::{self, Trust};
@@ -21,7 +21,7 @@ use crate::http::tls::{self, Trust};
 pub async fn check(
     host: &CheckHost,
     to: SocketAddr,
-    authorities: Option<&Path>,
+    authorities: Option<&AuthoritiesFile>,
     found: &mut Attempt,
 ) -> Result<(), CheckFailure> {
     let handshake = Handshake::prepare(host, authorities, &[])?;
@@ -42,11 +42,14 @@ pub struct Handshake {
 
 impl Handshake {
     /// Makes a handshake with this host ready. `protocols` are offered by ALPN.
-    pub fn prepare(host: &CheckHost, authorities: Option<&Path>, protocols: &[&[u8]]) -> Result<Self, CheckFailure> {
-        let verifier = Arc::new(CheckVerifier::new(authorities).map_err(|reason| {
-            log::debug!("checks: {reason}");
-            CheckFailure::Other
-        })?);
+    pub fn prepare(
+        host: &CheckHost,
+        authorities: Option<&AuthoritiesFile>,
+        protocols: &[&[u8]],
+    ) -> Result<Self, CheckFailure> {
+        // Without the authorities that the operator wants, nothing can be said of the server.
+        let authorities = authorities.map(|file| file.current().ok_or(CheckFailure::Other)).transpose()?;
+        let verifier = Arc::new(CheckVerifier::new(authorities));
         let mut config =
             tls::client_config(Trust::Verifier(Arc::clone(&verifier) as _)).map_err(|_| CheckFailure::Tls)?;
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();

@@ -1,11 +1,12 @@
 //! The checks of `run`: `--check`, `--checks-file`, `--check-ca` and `--check-rate`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::UsageError;
 use super::run::number_between;
 use super::typed::Typed;
-use crate::checks::{ChecksConfig, authorities};
+use crate::checks::{AuthoritiesFile, ChecksConfig};
 use crate::discovery::DiscoverySource;
 use crate::limits::{CHECK_RATE_DEFAULT, CHECK_RATE_MAX};
 
@@ -31,11 +32,10 @@ pub(super) fn resolve(typed: &Typed, source: &DiscoverySource) -> Result<ChecksC
 }
 
 /// Resolves `--check-ca`. The file is read once, so that a bad one stops the start.
-pub(super) fn authorities_file(typed: &Typed) -> Result<Option<PathBuf>, UsageError> {
-    let path = typed.text("check-ca").map(PathBuf::from);
-    let bundle = path.as_deref().map(authorities::read).transpose();
-    bundle.map_err(|error| UsageError(format!("--check-ca {error}")))?;
-    Ok(path)
+pub(super) fn authorities_file(typed: &Typed) -> Result<Option<Arc<AuthoritiesFile>>, UsageError> {
+    let Some(path) = typed.text("check-ca") else { return Ok(None) };
+    let file = AuthoritiesFile::open(path.into()).map_err(|error| UsageError(format!("--check-ca {error}")))?;
+    Ok(Some(Arc::new(file)))
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 //! session resumption. A connection is opened again after seconds or minutes, and tickets would be
 //! kept for nothing.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
@@ -32,7 +33,16 @@ pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
         let certificate = certificate.map_err(|error| format!("{error:?}"))?;
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
+    // They may be kept.
+    roots.roots.shrink_to_fit();
     if roots.is_empty() { Err("no certificate in it".into()) } else { Ok(roots) }
+}
+
+/// Returns the algorithms of ring, which all connections share.
+pub fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
+        LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+    Arc::clone(&PROVIDER)
 }
 
 /// Makes the configuration of a client. It offers no protocol by ALPN.
@@ -40,8 +50,7 @@ pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
 /// # Errors
 /// Never with the versions and algorithms of ring, but the signature of rustls has one.
 pub fn client_config(trust: Trust) -> Result<ClientConfig, rustls::Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let builder = match trust {
         Trust::Authorities(roots) => builder.with_root_certificates(roots),
         Trust::Verifier(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier),

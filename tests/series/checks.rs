@@ -1,9 +1,10 @@
 //! The series of checks, which are apart from those of links.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use kube_canary::check::{CHECK_NAME_BYTES_MAX, CHECKS_MAX, CheckFailure, CheckPhase};
-use kube_canary::checks::{Attempt, CheckHost, CheckSpec, CheckTarget, DueAttempt, HostPort};
+use kube_canary::checks::{Attempt, AuthoritiesFile, CheckHost, CheckSpec, CheckTarget, DueAttempt, HostPort};
 use kube_canary::exposition::{Format, LinkSeries};
 use kube_canary::limits::{MAX_SERIES_DEFAULT, MAX_SERIES_MIN};
 use kube_canary::units::Nanos;
@@ -32,7 +33,10 @@ fn defaults() -> Vec<CheckSpec> {
     let server = HostPort { host: CheckHost::Address([10, 96, 0, 1].into()), port: 443 };
     vec![
         spec("dns", CheckTarget::ClusterDns),
-        spec("api-server", CheckTarget::ApiServer { server, authorities: "/ca.crt".into() }),
+        spec(
+            "api-server",
+            CheckTarget::ApiServer { server, authorities: Arc::new(AuthoritiesFile::new("/ca.crt".into())) },
+        ),
         spec("service", CheckTarget::Service(host("kube-canary-service", 80))),
     ]
 }

@@ -61,7 +61,7 @@ fn defaults_come_first_and_only_in_a_cluster() {
         assert_eq!(specs[0].target, CheckTarget::ClusterDns);
         assert_eq!(specs[1].target.to_string(), shown);
         assert!(matches!(&specs[1].target, CheckTarget::ApiServer { authorities, .. }
-            if authorities == Path::new("/account/ca.crt")));
+            if **authorities == AuthoritiesFile::new("/account/ca.crt".into())));
         assert_eq!(specs[2].target.to_string(), "canary-check.ns.svc:80");
         assert_eq!(names(&config(&["dns=tcp:h:1"], false, None).load(&cluster).unwrap()), "dns");
         let many: Vec<String> = (0..30).map(|n| format!("c{n}=tcp:h:1")).collect();

@@ -21,6 +21,7 @@ const FUTURE: u64 = 3_786_912_000;
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     path: PathBuf,
+    file: Arc<AuthoritiesFile>,
 }
 
 impl Authority {
@@ -33,11 +34,12 @@ impl Authority {
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let path = std::env::temp_dir().join(format!("kube-canary-checks-{}-{number}.pem", std::process::id()));
         fs::write(&path, issuer.pem()).unwrap();
-        Self { issuer, path }
+        let file = Arc::new(AuthoritiesFile::new(path.clone()));
+        Self { issuer, path, file }
     }
 
     pub fn context(&self) -> Context<'_> {
-        Context { authorities: Some(&self.path), ..CONTEXT }
+        Context { authorities: Some(&self.file), ..CONTEXT }
     }
 
     /// Makes a server whose certificate has this name and ends in these years.
@@ -93,7 +95,7 @@ async fn a_whole_handshake_reads_when_the_certificate_expires() {
         assert_eq!((found.end, found.certificate_not_after), (Ok(()), Some(FUTURE)));
         assert!(has_phases(&found, &[CheckPhase::Connect, CheckPhase::Handshake]));
     }
-    let target = |port| CheckTarget::ApiServer { server: loopback(port), authorities: authority.path.clone() };
+    let target = |port| CheckTarget::ApiServer { server: loopback(port), authorities: Arc::clone(&authority.file) };
     let server = authority.server("127.0.0.1", USUAL);
     let found = attempt_at(target, CONTEXT, |stream| async move {
         assert_eq!(server.accept(stream).await.unwrap().read(&mut [0; 16]).await.unwrap(), 0);
@@ -210,7 +212,8 @@ async fn a_bundle_that_cannot_be_read_is_no_fault_of_the_server() {
     let empty = Authority::new();
     fs::write(&empty.path, "no certificate\n").unwrap();
     for path in [&*empty.path, Path::new("/nowhere/ca.pem"), Path::new("/dev/zero")] {
-        let context = Context { authorities: Some(path), ..CONTEXT };
+        let file = AuthoritiesFile::new(path.to_owned());
+        let context = Context { authorities: Some(&file), ..CONTEXT };
         let found = attempt(&target(9), "127.0.0.1:9".parse().unwrap(), &context).await;
         assert_eq!(found, Attempt { end: Err(CheckFailure::Other), ..Attempt::default() }, "{}", path.display());
     }

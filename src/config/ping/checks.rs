@@ -1,13 +1,13 @@
 //! The targets of checks as targets of `ping`: `tcp:HOST:PORT` and the other kinds of `--check`.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use kube_canary_model::check::CHECKS_MAX;
 
 use super::super::typed::Typed;
 use super::super::{UsageError, checks};
-use crate::checks::{CheckSpec, CheckTarget};
+use crate::checks::{AuthoritiesFile, CheckSpec, CheckTarget};
 
 /// The flags that are about probes of hosts.
 const OF_HOSTS: [&str; 8] = ["timeout", "payload-bytes", "ipv4", "ipv6", "udp", "udp-port", "flows", "trace"];
@@ -21,7 +21,7 @@ pub struct PingChecks {
     pub targets: Vec<PingCheck>,
     /// The file of authorities that may sign the certificates of targets. `None`: certificates are
     /// not verified.
-    pub authorities: Option<PathBuf>,
+    pub authorities: Option<Arc<AuthoritiesFile>>,
 }
 
 /// A check that is a target of `ping`.

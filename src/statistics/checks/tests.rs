@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use super::*;
-use crate::checks::{CheckHost, CheckTarget, HostPort};
+use crate::checks::{AuthoritiesFile, CheckHost, CheckTarget, HostPort};
 
 const fn ms(time: u64) -> Nanos {
     Nanos::from_millis(time)
@@ -174,7 +176,10 @@ fn the_handshake_of_the_api_server_is_never_slow() {
     };
     let server = HostPort { host: CheckHost::Address([10, 96, 0, 1].into()), port: 443 };
     assert_eq!(at(CheckTarget::Tls(server.clone())), (1, Some(0.302)));
-    assert_eq!(at(CheckTarget::ApiServer { server, authorities: "/ca.crt".into() }), (0, Some(0.002)));
+    assert_eq!(
+        at(CheckTarget::ApiServer { server, authorities: Arc::new(AuthoritiesFile::new("/ca.crt".into())) }),
+        (0, Some(0.002))
+    );
 }
 
 #[test]
