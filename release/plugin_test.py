@@ -44,6 +44,12 @@ match words[0], words[1]:
         for name, ready, deleted, release, on in cluster["pods"].get(value("--namespace"), []):
             if node in (None, on):
                 print(name, ready, deleted, release, sep="|")
+    case "get", "node":
+        if "nodes" in cluster["refused"]:
+            refuse(cluster["refused"]["nodes"])
+        if words[2] not in cluster["nodes"]:
+            refuse(f'Error from server (NotFound): nodes "{words[2]}" not found')
+        print("node/" + words[2])
     case "exec", _:
         pod, command = words[words.index("--namespace") + 2], words[words.index("--") + 1:]
         if pod in cluster["hanging"]:
@@ -90,7 +96,8 @@ class Plugin:
         self.environment = os.environ | {
             "PATH": f"{self.directory}:{os.environ['PATH']}", "TMPDIR": str(self.directory / "temporary")}
         self.environment.pop("KUBECONFIG", None)
-        self.cluster = {"daemonsets": ["canary", "canary"], "refused": {}, "hanging": [], "exit_code": 0, "pods": {
+        self.cluster = {"daemonsets": ["canary", "canary"], "refused": {}, "hanging": [], "exit_code": 0,
+                        "nodes": ["node1", "node2", "node3", "node4"], "pods": {
             "canary": [pod("starting", "node1", ready="False"), pod("stopping", "node2", deleted="2026-11-23T18:00:00Z"),
                        pod("good", "node2"), pod("better", "node3")]}}
 
@@ -140,6 +147,19 @@ class Plugin:
         for flags in (["--node", "node3", "fleet", "-n", "canary"], ["fleet", "--namespace=canary", "--node=node3", "--"]):
             self.expect(flags, 0, "agent in better /kube-canary fleet\n")
             self.assertEqual([call[1][:2] for call in self.calls()], [["get", "pods"], ["exec", "--namespace"], ["exec", "--namespace"]])
+
+    def test_pings_from_a_node(self):
+        for arguments in (["ping", "node3", "--from", "node2", "--tcp", "443", "-c", "1"], ["ping", "--from=node2", "node3", "--tcp", "443", "-c", "1"]):
+            self.expect(arguments, 0, "agent in good /kube-canary ping --until-eof node3 --tcp 443 -c 1\n")
+        self.expect(["ping", "--from", "node2", "-c", "1", "dns:a@10.0.0.1", "--", "--from"], 0,
+                    "agent in good /kube-canary ping --until-eof -c 1 dns:a@10.0.0.1 --from\n")
+        self.expect(["ping", "node3", "--from"], 2, error="--from needs a value")
+
+    def test_tells_a_node_without_an_agent_from_no_node(self):
+        self.expect(["ping", "node3", "--from", "node9"], 3, error="the cluster has no node node9: kubectl get nodes lists them")
+        self.expect(["ping", "node3", "--from", "node4"], 3, error="no agent runs on node node4 in namespace canary")
+        self.cluster["refused"] = {"nodes": 'Error from server (Forbidden): nodes "node9" is forbidden'}
+        self.expect(["ping", "node3", "--from", "node9"], 3, error="no agent runs on node node9 in namespace canary")
 
     def test_passes_context_and_kubeconfig_to_every_call(self):
         self.run_plugin("version", "--context", "east", "--kubeconfig=/a file")

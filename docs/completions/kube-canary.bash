@@ -342,7 +342,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__ping)
-            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --udp --udp-port --flows --trace --check-ca --quiet --color --until-eof --json --help --version"
+            opts="-c -i -W -s -4 -6 -q -h -V --count --interval --timeout --payload-bytes --ipv4 --ipv6 --udp --udp-port --flows --trace --tcp --check-ca --quiet --color --until-eof --json --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -412,6 +412,13 @@ _kube__canary() {
                     return 0
                     ;;
                 --flows)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
+                    return 0
+                    ;;
+                --tcp)
                     COMPREPLY=("${cur}")
                     if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
                         compopt -o nospace

@@ -89,6 +89,7 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s W -l ti
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -s s -l payload-bytes -d 'Bytes after the ICMP header, 24 to 8952' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l udp-port -d 'With --udp: port of the targets\' reflectors' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l flows -d 'With --udp: number of source ports that the probes to each target use in turn, 1 to 16' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l tcp -d 'Open a connection with this port of each host, as the check tcp:HOST:PORT does' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l check-ca -d 'File with the authorities, in PEM, that may sign the certificates of tls: and https: targets' -r -F
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand ping" -l color -d 'When colours are used: always, never, or auto, which is on a terminal unless NO_COLOR is set or TERM is dumb' -r -f -a "auto\t''
 always\t''

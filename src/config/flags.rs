@@ -193,6 +193,7 @@ pub fn ping() -> Vec<Arg> {
         flag("flows", "N", "KUBE_CANARY_FLOWS", "16",
             "With --udp: number of source ports that the probes to each target use in turn, 1 to 16"),
         switch("trace", "With --udp: trace the path of the first source port of each target, and of each that loses"),
+        flag("tcp", "PORT", "KUBE_CANARY_PING_TCP", "", "Open a connection with this port of each host, as the check tcp:HOST:PORT does"),
         check_ca(),
         switch("quiet", "Print the summary only").short('q'),
         color(),

@@ -25,7 +25,8 @@ is probed, or a name that the servers of /etc/resolv.conf resolve. Of a name, th
 IPv6 address if it has no IPv4 address.
 
 A TARGET may also be a check, as run --check takes it: dns:NAME[@SERVER], tcp:HOST:PORT, tls:HOST:PORT, http://…, https://…,
-icmp:HOST or udp:HOST:PORT. Each interval it is tried once, at the addresses of HOST or the servers of the DNS in turn.
+icmp:HOST or udp:HOST:PORT. Each interval it is tried once, at the addresses of HOST or the servers of the DNS in turn. HOST
+may be a node, too.
 
 A DURATION without a unit is in seconds, as for ping(8): -i 0.2 is --interval 200ms.
 

@@ -6,7 +6,7 @@
 mod lines;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,8 +18,10 @@ use super::outbox::PingOutbox;
 use super::output::PingForm;
 use super::rtts::Rtts;
 use super::{IDLE, PingError, WRITE, system, unless_reader_is_gone};
-use crate::checks::{Attempt, CheckTarget, Context, DnsRecord, Resolution, addresses, attempt, system_dns};
+use crate::checks::{Attempt, CheckHost, CheckTarget, Context, DnsRecord, Resolution, addresses, attempt, system_dns};
+use crate::commands::fleet::ask;
 use crate::config::{PingChecks, PingSettings};
+use crate::discovery::dns::AddressFamily;
 use crate::sys::console::WRITE_RETRY;
 use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::Terminal;
@@ -52,6 +54,8 @@ struct Plan {
     checks: PingChecks,
     /// The servers of resolv.conf.
     dns: Vec<SocketAddr>,
+    /// The addresses of each target whose host is a node.
+    nodes: Vec<Vec<IpAddr>>,
 }
 
 /// An attempt that has ended.
@@ -87,14 +91,31 @@ struct Attempts {
 /// [`PingError`] if ping cannot start or continue.
 pub async fn serve(settings: &PingSettings, checks: &PingChecks) -> Result<bool, PingError> {
     let mut stop = StopOrEof::new(settings.until_eof).map_err(system("handle signals"))?;
-    let mut attempts = Attempts::new(settings, checks)?;
+    let nodes = tokio::select! {
+        nodes = addresses_of_nodes(settings, checks) => nodes,
+        () = stop.asked() => return Ok(false),
+    };
+    let mut attempts = Attempts::new(settings, checks, nodes)?;
     let done = LocalSet::new().run_until(attempts.run(&mut stop)).await;
     unless_reader_is_gone(done.and_then(|()| attempts.end()))?;
     Ok(attempts.targets.iter().all(|target| target.tally.good > 0))
 }
 
+/// Returns the addresses of each target whose host is a node that the agent beside the command
+/// lists, and none of any other.
+async fn addresses_of_nodes(settings: &PingSettings, checks: &PingChecks) -> Vec<Vec<IpAddr>> {
+    let mut found = Vec::with_capacity(checks.targets.len());
+    for check in &checks.targets {
+        found.push(match check.target.host() {
+            Some((CheckHost::Name(name), _)) => ask::node_addresses(&settings.own, name, AddressFamily::Any).await,
+            _ => Vec::new(),
+        });
+    }
+    found
+}
+
 impl Attempts {
-    fn new(settings: &PingSettings, checks: &PingChecks) -> Result<Self, PingError> {
+    fn new(settings: &PingSettings, checks: &PingChecks, nodes: Vec<Vec<IpAddr>>) -> Result<Self, PingError> {
         let asks_system = |target: &CheckTarget| matches!(target, CheckTarget::Dns { server: None, .. });
         let dns = if checks.targets.iter().any(|check| asks_system(&check.target)) {
             system_dns().map_err(system("read /etc/resolv.conf"))?.servers
@@ -117,7 +138,7 @@ impl Attempts {
         });
         Ok(Self {
             targets: targets.collect(),
-            plan: Rc::new(Plan { checks: checks.clone(), dns }),
+            plan: Rc::new(Plan { checks: checks.clone(), dns, nodes }),
             form,
             in_progress: JoinSet::new(),
             interval: settings.interval,
@@ -207,7 +228,7 @@ fn time(found: &Attempt) -> Nanos {
 impl Plan {
     async fn attempt(&self, place: usize, number: u64, target: &CheckTarget) -> EndedAttempt {
         let mut ended = EndedAttempt { place, number, to: None, addresses: 1, found: Attempt::default() };
-        let (servers, resolve_time) = match self.servers(target).await {
+        let (servers, resolve_time) = match self.servers(place, target).await {
             Ok(found) => found,
             Err(failure) => {
                 ended.found.end = Err(failure);
@@ -234,13 +255,20 @@ impl Plan {
     }
 
     /// Returns where a target may be tried, and how long it took to resolve its name.
-    async fn servers(&self, target: &CheckTarget) -> Result<(Vec<SocketAddr>, Option<Nanos>), CheckFailure> {
+    async fn servers(
+        &self,
+        place: usize,
+        target: &CheckTarget,
+    ) -> Result<(Vec<SocketAddr>, Option<Nanos>), CheckFailure> {
         let Some((host, port)) = target.host() else {
             return Ok(match target {
                 CheckTarget::Dns { server: Some(server), .. } => (vec![*server], None),
                 _ => (self.dns.clone(), None),
             });
         };
+        if let Some(node) = self.nodes.get(place).filter(|node| !node.is_empty()) {
+            return Ok((node.iter().map(|address| (*address, port).into()).collect(), None));
+        }
         let Resolution { addresses, time } = addresses(host).await;
         Ok((addresses?.into_iter().map(|address| (address, port).into()).collect(), time))
     }
@@ -260,7 +288,8 @@ mod tests {
 
     fn plan(dns: &[&str]) -> Plan {
         let checks = PingChecks { targets: Vec::new(), authorities: None };
-        Plan { checks, dns: dns.iter().map(|server| server.parse().unwrap()).collect() }
+        let dns = dns.iter().map(|server| server.parse().unwrap()).collect();
+        Plan { checks, dns, nodes: vec![Vec::new(), vec![[10, 0, 0, 9].into()]] }
     }
 
     fn target(text: &str) -> CheckTarget {
@@ -275,14 +304,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_dns_is_asked_at_its_server_or_those_of_the_system() {
+    async fn each_target_has_its_servers() {
         let plan = plan(&["10.0.0.1:53", "10.0.0.2:53"]);
-        for (text, expected) in [
-            ("dns:a", "[10.0.0.1:53, 10.0.0.2:53]"),
-            ("dns:a@10.0.0.3:54", "[10.0.0.3:54]"),
-            ("tcp:10.0.0.4:5", "[10.0.0.4:5]"),
+        for (place, text, expected) in [
+            (0, "dns:a", "[10.0.0.1:53, 10.0.0.2:53]"),
+            (0, "dns:a@10.0.0.3:54", "[10.0.0.3:54]"),
+            (0, "tcp:10.0.0.4:5", "[10.0.0.4:5]"),
+            (1, "tcp:node3:5", "[10.0.0.9:5]"),
         ] {
-            let (servers, time) = plan.servers(&target(text)).await.unwrap();
+            let (servers, time) = plan.servers(place, &target(text)).await.unwrap();
             assert_eq!((format!("{servers:?}").as_str(), time), (expected, None));
         }
         let none = Plan { dns: Vec::new(), ..plan }.attempt(0, 0, &target("dns:a")).await;

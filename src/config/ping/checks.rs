@@ -1,13 +1,17 @@
 //! The targets of checks as targets of `ping`: `tcp:HOST:PORT` and the other kinds of `--check`.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use kube_canary_model::check::CHECKS_MAX;
 
+use super::super::agents::Host;
+use super::super::run::number_between;
 use super::super::typed::Typed;
 use super::super::{UsageError, checks};
+use super::target;
 use crate::checks::{AuthoritiesFile, CheckSpec, CheckTarget};
+use crate::discovery::dns::AddressFamily;
 
 /// The flags that are about probes of hosts.
 const OF_HOSTS: [&str; 8] = ["timeout", "payload-bytes", "ipv4", "ipv6", "udp", "udp-port", "flows", "trace"];
@@ -36,8 +40,17 @@ pub struct PingCheck {
 }
 
 impl PingChecks {
-    /// Reads the targets. `None` if they are hosts.
+    /// Reads the targets. `None` if they are hosts. With `--tcp PORT` each HOST stands for
+    /// `tcp:HOST:PORT`.
     pub(super) fn resolve(typed: &Typed, given: &[String]) -> Result<Option<Self>, UsageError> {
+        let connections = typed.value("tcp", number_between(1, u16::MAX))?.map(|port| connections(given, port));
+        if connections.is_some()
+            && let Some(flag) = typed.first_typed(&OF_HOSTS)
+        {
+            return Err(UsageError(format!("--{flag}: expected no --tcp beside it")));
+        }
+        let connections = connections.transpose()?;
+        let given = connections.as_deref().unwrap_or(given);
         let count = given.iter().filter(|text| is_check(text)).count();
         if count == 0 {
             return match typed.first_typed(&["check-ca"]) {
@@ -63,6 +76,17 @@ impl PingChecks {
         }
         Ok(Some(Self { targets, authorities: checks::authorities_file(typed)? }))
     }
+}
+
+/// Returns the checks of a connection with this port of each host.
+fn connections(hosts: &[String], port: u16) -> Result<Vec<String>, UsageError> {
+    let check = |text: &String| match target(text, AddressFamily::Any) {
+        Ok(Host::Address(address)) => Ok(format!("tcp:{}", SocketAddr::new(address, port))),
+        Ok(Host::Name(name)) => Ok(format!("tcp:{name}:{port}")),
+        Err(_) if is_check(text) => Err(UsageError("--tcp: expected hosts as TARGET, and no check".into())),
+        Err(reason) => Err(UsageError::expected("TARGET", text, &reason)),
+    };
+    hosts.iter().map(check).collect()
 }
 
 impl PingCheck {
@@ -124,6 +148,14 @@ mod tests {
     }
 
     #[test]
+    fn hosts_with_a_port_are_connections() {
+        let checks = checks("ping node3 10.0.0.1 fd00::1 --tcp 443").unwrap().unwrap();
+        let labels: Vec<_> = checks.targets.iter().map(|check| &*check.label).collect();
+        assert_eq!(labels, ["tcp node3:443", "tcp 10.0.0.1:443", "tcp [fd00::1]:443"]);
+        assert!(checks.targets.iter().all(|check| matches!(check.target, CheckTarget::Tcp(_))));
+    }
+
+    #[test]
     fn hosts_are_not_taken_for_checks() {
         for line in ["ping 10.0.0.1 ::1 ::ffff:10.0.0.7 node-1 example.org.", "ping tcp"] {
             assert_eq!(checks(line), Ok(None), "{line}");
@@ -145,6 +177,12 @@ mod tests {
             ("ping tcp:h:1 -W 2", ["--timeout", "hosts", "TARGET"]),
             ("ping tcp:h:1 --udp", ["--udp", "hosts", "TARGET"]),
             ("ping tcp:h:1 -4", ["--ipv4", "hosts", "TARGET"]),
+            ("ping node3 --tcp 443 --udp", ["--udp", "expected no --tcp", ""]),
+            ("ping node3 --tcp 0", ["--tcp", "\"0\"", "from 1 to 65535"]),
+            ("ping https://u:secret@h/ --tcp 443", ["--tcp", "hosts", "no check"]),
+            ("ping tcp:h:1 node3 --tcp 443", ["--tcp", "hosts", "no check"]),
+            ("ping fe80::1 --tcp 443", ["TARGET", "\"fe80::1\"", "address of one host"]),
+            ("ping node3 node3 --tcp 443", ["TARGET", "\"tcp node3:443\"", "once"]),
             ("ping 10.0.0.1 --check-ca /ca.pem", ["--check-ca", "tls:HOST:PORT", "TARGET"]),
             ("ping tls:h:1 --check-ca /nonexistent", ["--check-ca", "/nonexistent", "in PEM"]),
             (&format!("ping {}", many.join(" ")), ["TARGET", "33 checks", "at most 32"]),
