@@ -36,7 +36,8 @@ pub async fn add(matrix: &Matrix, standings: &[Standing], verdicts: &mut Vec<Ver
     checks.sort_by_key(|(_, kind)| *kind != CheckKind::Dns);
     for (check, kind) in checks {
         yield_now().await;
-        let failing = Scope { matrix, standings, explained: &explained, check, kind, outcome: Outcome::Failed };
+        let failing =
+            Scope { matrix, standings, explained: &explained, check, kind, outcome: Outcome::Failed, since: None };
         let found = search::search(&failing);
         verdicts.extend(describe::verdicts(&failing, &found));
         // A name that does not exist says nothing of other names.
@@ -48,7 +49,7 @@ pub async fn add(matrix: &Matrix, standings: &[Standing], verdicts: &mut Vec<Ver
         }
         yield_now().await;
         explained.set_failing(matrix, |node, zone| covers(&found, node, zone));
-        let slow = Scope { matrix, standings, explained: &explained, check, kind, outcome: Outcome::Slow };
+        let slow = Scope { matrix, standings, explained: &explained, check, kind, outcome: Outcome::Slow, since: None };
         let found = search::search(&slow);
         verdicts.extend(describe::verdicts(&slow, &found));
     }

@@ -85,8 +85,7 @@ pub fn verdicts(scope: &Scope<'_>, found: &[Finding]) -> Vec<Verdict> {
         };
         let mut detail = Detail::default();
         for node in scope.nodes().filter(|node| finding.part.covers(node.node, node.zone) && !is_apart(node)) {
-            let seconds = scope.matrix.row(node.node).map_or(0.0, |row| row.facts.covered_seconds());
-            detail.add(&node, seconds.into());
+            detail.add(&node, scope.seconds(node.node));
         }
         verdict(scope, finding, detail)
     };

@@ -4,6 +4,7 @@ use kube_canary_model::check::{CheckFailure, CheckKind};
 use kube_canary_model::report::Method;
 use kube_canary_model::verdict::{Figure, Kind, Verdict};
 
+use super::over::window_seconds;
 use crate::agents::Standing;
 use crate::matrix::{Attempts, BadAttempts, Matrix, RowPresence};
 use crate::slices::yield_now;
@@ -201,6 +202,9 @@ pub struct Scope<'a> {
     pub kind: CheckKind,
     /// The outcome that is counted.
     pub outcome: Outcome,
+    /// If only attempts of the last this many seconds count, because those before belong to a
+    /// target that is over.
+    pub since: Option<f64>,
 }
 
 impl Scope<'_> {
@@ -223,8 +227,21 @@ impl Scope<'_> {
             return None;
         }
         let zone = self.matrix.get(node).zone;
-        let [tried, hit, failed_in_row] = [tried, hit, failed_in_row].map(u32::from);
+        let [mut tried, mut hit, failed_in_row] = [tried, hit, failed_in_row].map(u32::from);
+        if let Some(since) = self.since {
+            let seconds = window_seconds(self.seconds(node));
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a part of the attempts")]
+            let later = (f64::from(tried) * (since / seconds).clamp(0.0, 1.0)) as u32;
+            // What has failed for longer goes on since then.
+            hit = if failed_in_row <= later { hit.min(failed_in_row) } else { 0 };
+            tried = later.max(hit).max(1);
+        }
         Some(NodeAttempts { node, zone, tried, hit, failed_in_row, bad })
+    }
+
+    /// Returns the seconds that the recent window of a node covers.
+    pub fn seconds(&self, node: u16) -> f64 {
+        self.matrix.row(node).map_or(0.0, |row| row.facts.covered_seconds()).into()
     }
 
     fn is_explained(&self, bad: BadAttempts) -> bool {

@@ -49,6 +49,11 @@ pub struct Ages {
     pub over: Option<f64>,
 }
 
+/// Returns the seconds that counters cover, of a source that says this.
+pub fn window_seconds(seconds: f64) -> f64 {
+    if seconds > 0.0 { seconds.min(WINDOW_SECONDS_MAX) } else { WINDOW_SECONDS }
+}
+
 impl Default for Over {
     fn default() -> Self {
         let (by_good, clean) = (vec![SameSums::default(); COUNT_MAX + 1], vec![0; COUNT_MAX + 1]);
@@ -60,7 +65,7 @@ impl Over {
     /// Adds a node of the cause, whose counters cover this time.
     pub fn add(&mut self, node: &NodeAttempts, seconds: f64) {
         self.attempts = self.attempts.saturating_add(node.tried);
-        self.seconds += if seconds > 0.0 { seconds.min(WINDOW_SECONDS_MAX) } else { WINDOW_SECONDS };
+        self.seconds += window_seconds(seconds);
         let Some(bad) = node.bad.filter(|_| node.hit > 0) else {
             self.clean[(node.tried as usize).min(COUNT_MAX)] += 1;
             return;

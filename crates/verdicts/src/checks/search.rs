@@ -8,6 +8,7 @@
 use kube_canary_model::limits::MESH_ZONES_MAX;
 
 use super::evidence::{NodeAttempts, Outcome, Scope};
+use super::over::Over;
 use crate::causes::CAUSES_MAX;
 use crate::matrix::{Matrix, ZONE_UNKNOWN};
 use crate::score::{gain, is_spread};
@@ -31,6 +32,8 @@ const TIMES: f64 = 2.0;
 const PRIOR_ATTEMPTS: f64 = 100.0;
 /// Attempts that failed in a row, from which on a node fails.
 const IN_ROW: u32 = 3;
+/// Attempts that failed in a row, from which on a node may fail again after a target is over.
+const AGAIN_IN_ROW: u32 = 2;
 /// One of this many nodes may fail elsewhere if a zone fails, and one of this many must answer now
 /// if a node stands out from a target that fails.
 const FEW_ONE_OF: u32 = 8;
@@ -141,8 +144,27 @@ pub fn search(scope: &Scope<'_>) -> Vec<Finding> {
         }
         _ => without.found,
     };
+    if found.first().is_some_and(|finding| finding.part == Part::Target) {
+        let known = found.clone();
+        found.extend(later(scope).into_iter().filter(|later| known.iter().all(|known| known.part != later.part)));
+    }
     keep_strongest(&mut found, CAUSES_MAX + 1, scope.matrix);
     found
+}
+
+/// Returns what fails since a target is over: its recent windows would hide that for a minute. It
+/// is over if all but the nodes that fail now have enough good attempts.
+fn later(scope: &Scope<'_>) -> Vec<Finding> {
+    let is_failing = |node: &NodeAttempts| node.in_row() >= AGAIN_IN_ROW;
+    if scope.since.is_some() || !scope.nodes().any(|node| is_failing(&node)) {
+        return Vec::new();
+    }
+    let mut over = Over::default();
+    scope.nodes().filter(|node| !is_failing(node)).for_each(|node| over.add(&node, scope.seconds(node.node)));
+    let Some(since) = over.ages().over else { return Vec::new() };
+    let found = search(&Scope { since: Some(since), ..*scope });
+    // If it is the target again, it is not over.
+    if found.iter().any(|finding| finding.part == Part::Target) { Vec::new() } else { found }
 }
 
 /// Keeps this many causes: the target, then zones, then nodes, each the strongest first.

@@ -430,6 +430,30 @@ fn good_attempts_end_a_verdict_before_the_recent_windows_do() {
 }
 
 #[test]
+fn a_second_fault_is_named_beside_a_target_that_is_over() {
+    // All nodes fail for half a minute and then get answers. Since then, some fail again.
+    let found = |nodes: usize, in_row: fn(usize) -> u32| {
+        let zone = |node: usize| if node < 3 { "a" } else { "b" };
+        let check = |node: usize| match in_row(node) {
+            0 => Check { good_in_row: 6, failed_in_row: 0, ..failing("dns", 6) },
+            6 => failing("dns", 12),
+            again => Check { failed_in_row: again, ..failing("dns", 6 + again) },
+        };
+        let found = judge_whole(&Checked { zone, ..with(&["dns"], nodes) }.rows(|node| vec![check(node)]).matrix).found;
+        let names = |verdicts: &[Verdict]| verdicts.iter().map(|verdict| verdict.subject.clone()).collect::<Vec<_>>();
+        (names(&found.verdicts), names(&found.ended))
+    };
+    let over = || vec!["*->dns".to_owned()];
+    for nodes in [2, 3, 5, 40] {
+        assert_eq!(found(nodes, |node| 3 * u32::from(node == 1)), (vec!["n1->dns".to_owned()], over()), "of {nodes}");
+    }
+    assert_eq!(found(12, |node| 3 * u32::from(node < 3)), (vec!["a->dns".to_owned()], over()));
+    assert_eq!(found(5, |node| 3 * u32::from(node % 2 == 0)), (over(), vec![]), "most nodes fail again");
+    assert_eq!(found(3, |node| u32::from(node == 1)), (over(), vec![]), "one bad attempt of three nodes");
+    assert_eq!(found(3, |node| 6 * u32::from(node == 1)).1, [""; 0], "the first fault goes on there");
+}
+
+#[test]
 fn the_first_failed_attempts_of_all_nodes_are_enough_and_at_once_critical() {
     let mesh = with(&["dns"], 40).rows(|_| vec![Check { failed_in_row: 1, ..failing("dns", 1) }]);
     let verdicts = mesh.verdicts();
