@@ -46,6 +46,29 @@ fn the_verdict_stands_on_top_and_its_cells_are_coloured() {
 }
 
 #[test]
+fn checks_come_before_nodes_and_what_fails_comes_first() {
+    let mut mesh = three();
+    mesh.checks = |node| {
+        let failed = 6 * usize::from(node != 0);
+        let dns = json!({"name": "dns", "kind": "dns", "tried": 12, "failed": failed, "slow": 1, "time_p50_seconds": 0.002,
+            "reason": if node == 0 { json!(null) } else { json!("no_such_name") }});
+        // A report may say anything.
+        let false_name = json!({"name": "<b>shop", "kind": "http", "tried": 1, "failed": 1});
+        let api = json!({"name": "api-server", "kind": "tls", "tried": 4, "time_p50_seconds": 0.001});
+        if node == 2 { json!([api, dns, false_name]) } else { json!([api, dns]) }
+    };
+    let agent = Agent::of(&mesh);
+    let browser = opened(&agent, false);
+    let rows = browser.text(
+        "[...document.querySelectorAll('#checks tbody tr')].map((row) => [...row.cells].map((cell) => cell.innerText).join('|')).join('; ')",
+    );
+    assert_eq!(rows, "dns (dns)|2 of 3|36|12|3|2 ms|no such name; api-server (tls)|0 of 3|12|0|0|1 ms|");
+    assert_eq!(browser.run("return $('checks').compareDocumentPosition($('all')) & 4"), 4, "it comes before the nodes");
+    assert_eq!(browser.run("return $('checks').hidden"), false);
+    assert_eq!(browser.console(), [""; 0]);
+}
+
+#[test]
 fn a_verdict_shows_its_place_on_the_map() {
     let agent = Agent::of(&three());
     let browser = opened(&agent, false);

@@ -33,6 +33,8 @@ pub struct Mesh {
     pub verdicts: Vec<Value>,
     /// Further fields of a source's report.
     pub about: fn(usize) -> Value,
+    /// The checks of a source.
+    pub checks: fn(usize) -> Value,
 }
 
 /// No loss, and a round-trip time that differs a little from link to link.
@@ -72,6 +74,7 @@ impl Mesh {
             says: ["well", "all well"],
             verdicts: Vec::new(),
             about: |_| json!({}),
+            checks: |_| json!([]),
         }
     }
 
@@ -136,7 +139,7 @@ impl Mesh {
                 write_peer(&link, &[name, zone, network, protocol], out);
             }
         }
-        out.push_str("]}\n");
+        writeln!(out, "],\"checks\":{}}}", (self.checks)(source)).expect("a string takes it");
     }
 }
 

@@ -52,18 +52,11 @@ function openLink({ source, peer }) {
   if (isNode) checks(source, box);
 }
 
-const CHECKS = [
-  ['Check', ({ name }) => name], ['Kind', ({ kind }) => kind],
-  ['Attempts', ({ tried }) => number(tried), true], ['Failed', ({ failed }) => number(failed ?? 0), true],
-  ['Slow', ({ slow }) => number(slow ?? 0), true], ['Median', ({ time_p50_seconds: time }) => seconds(time), true],
-  ['Reason', ({ reason }) => (reason ?? '').replaceAll('_', ' ')],
-];
-
 // The checks are in the report of the node, which is asked for if it is not collected.
 async function checks(name, box) {
   try {
     const row = mesh.rows.get(name) ?? (await (await askPatiently('mesh/' + encodeURIComponent(name))).json()).rows[0];
-    if (row?.checks?.length) table(box, '', CHECKS, row.checks);
+    if (row?.checks?.length) table(box, '', CHECKS, summed([row.checks]));
   } catch ({ message }) {
     box.append(make('p', { className: 'flag' }, `The checks cannot be shown: ${message}.`));
   }

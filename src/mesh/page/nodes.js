@@ -1,5 +1,5 @@
-// Tables: the worst links and all nodes, of the judge's last round, and the agents' own state, of
-// their reports.
+// Tables: the checks, of the reports; the worst links and all nodes, of the judge's last round; and
+// the agents' own state, of their reports.
 
 // Rows of a table that are drawn. A search finds the others.
 const ROWS_MAX = 200;
@@ -71,7 +71,31 @@ const WORST = [
   ['RTT p50', (row) => seconds(row.rtt_p50_seconds), true],
 ];
 
+// ---- checks ----
+
+const CHECKS = [
+  ['Check', ({ name, kind }) => `${name} (${kind})`],
+  ['Failing', ({ failing, nodes }) => `${failing} of ${nodes}`, true],
+  ...['Tried', 'Failed', 'Slow'].map((title) => [title, (of) => number(of[title.toLowerCase()]), true]),
+  ['Median', (of) => seconds(of.time_p50_seconds), true],
+  ['Reason', ({ reason }) => reason?.replaceAll('_', ' ') ?? ''],
+];
+
+// Adds up the checks of nodes; median and reason are those of the worst one. What fails comes
+// first, then what is slow. A name that few nodes have is in no list that they share.
+function summed(lists) {
+  const all = new Map(), rank = ({ tried, failed = 0, slow = 0 }) => (failed + slow / 1e3) / tried, by = (a, b) => rank(b) - rank(a);
+  for (const check of lists.flat()) all.get(check.name)?.push(check) ?? all.set(check.name, [check]);
+  return [...all.values()].filter(({ length }) => length * 2 >= lists.length).map((of) => {
+    const sum = (field) => of.reduce((all, one) => all + (one[field] ?? 0), 0);
+    return { ...of.sort(by)[0], nodes: of.length, failing: of.filter(({ failed }) => failed).length, tried: sum('tried'), failed: sum('failed'), slow: sum('slow') };
+  }).sort(by);
+}
+
 function showTables() {
+  const checks = summed([...mesh.rows.values()].map((row) => row.checks));
+  table($('checks'), '', CHECKS, checks);
+  $('checks').hidden = !checks[0];
   $('all').hidden = !isLarge();
   if (isLarge()) {
     const { rows, worst, why, not_listed: notListed } = mesh.all, text = shown.search.toLowerCase();

@@ -113,7 +113,7 @@ function node(name, zone) {
   return known;
 }
 
-function addRow({ source, checks, peers }) {
+function addRow({ source, checks = [], peers }) {
   const layers = {};
   // An agent of another version may lack a part.
   source.recent ??= {};
@@ -127,7 +127,7 @@ function addRow({ source, checks, peers }) {
     (layers[layer] ??= new Map()).set(peer.node, peer);
   }
   node(source.node, source.zone);
-  mesh.rows.set(source.node, { source, checks, layers });
+  mesh.rows.set(source.node, { source, checks: checks.filter(({ tried }) => tried), layers });
   shown.layer ||= usual.layer = layersInOrder()[0] ?? '';
 }
 
