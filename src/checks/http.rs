@@ -4,8 +4,7 @@
 
 use std::net::SocketAddr;
 
-use http_body_util::Empty;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode, header};
 use kube_canary_model::check::{CheckFailure, CheckPhase};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -16,7 +15,7 @@ use super::authorities::AuthoritiesFile;
 use super::failure::{failure_of_body, failure_of_http};
 use super::tls::Handshake;
 use crate::discovery::{IDENTITY_PATH, parse_identity};
-use crate::http::client::HttpConnection;
+use crate::http::client::{HttpConnection, RequestBody};
 use crate::http::tls::HTTP_1_1;
 
 /// Names this program in the logs of a target.
@@ -68,20 +67,20 @@ fn host_header(host: &HostPort, usual_port: u16) -> String {
 }
 
 /// Makes a request without credentials.
-fn request(host: &str, path: &str) -> Result<Request<Empty<Bytes>>, CheckFailure> {
+fn request(host: &str, path: &str) -> Result<Request<RequestBody>, CheckFailure> {
     Request::get(path)
         .header(header::HOST, host)
         .header(header::USER_AGENT, USER_AGENT)
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close")
-        .body(Empty::new())
+        .body(RequestBody::default())
         .map_err(|_| CheckFailure::Other)
 }
 
 /// Sends a request, and waits for the head of its answer.
 async fn answer<S>(
     stream: S,
-    request: Request<Empty<Bytes>>,
+    request: Request<RequestBody>,
     found: &mut Attempt,
 ) -> Result<(HttpConnection, Response<Incoming>), CheckFailure>
 where

@@ -18,13 +18,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+/// The body of a request. The default is none.
+pub type RequestBody = Full<Bytes>;
 
 /// Read buffer of an HTTP client connection, and so the largest response head: hyper's smallest.
 const BUFFER_BYTES: usize = 8_192;
@@ -106,7 +109,7 @@ pub async fn open(
     if let Some(accept) = accept {
         request = request.header(header::ACCEPT, accept);
     }
-    let request = request.body(Empty::new()).map_err(GetError::Path)?;
+    let request = request.body(RequestBody::default()).map_err(GetError::Path)?;
     let stream = TcpStream::connect(address).await.map_err(GetError::Connect)?;
     let mut link = HttpConnection::handshake(stream).await.map_err(GetError::Wire)?;
     let response = link.send(request).await.map_err(GetError::Wire)?;
@@ -178,7 +181,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 /// A client connection that is polled by the future that waits for it. At most
 /// [`OVERHEAD_BYTES_MAX`] of each answer are read in addition to its body.
 pub struct HttpConnection {
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<RequestBody>,
     allowance: Arc<Allowance>,
     wire: Pin<Box<dyn Future<Output = Result<(), hyper::Error>> + Send>>,
     open: bool,
@@ -196,7 +199,7 @@ impl HttpConnection {
         let allowance = Arc::new(Allowance(AtomicUsize::new(OVERHEAD_BYTES_MAX)));
         let (sender, wire) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
-            .handshake::<_, Empty<Bytes>>(TokioIo::new(Metered { stream, allowance: Arc::clone(&allowance) }))
+            .handshake::<_, RequestBody>(TokioIo::new(Metered { stream, allowance: Arc::clone(&allowance) }))
             .await?;
         Ok(Self { sender, allowance, wire: Box::pin(wire), open: true })
     }
@@ -214,7 +217,7 @@ impl HttpConnection {
     /// # Errors
     /// The connection broke, the answer was not HTTP, or it has more than
     /// [`OVERHEAD_BYTES_MAX`].
-    pub async fn send(&mut self, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, hyper::Error> {
+    pub async fn send(&mut self, request: Request<RequestBody>) -> Result<Response<Incoming>, hyper::Error> {
         self.allowance.renew();
         let response = self.sender.send_request(request);
         self.drive(response).await
@@ -344,7 +347,7 @@ mod tests {
         let (ours, mut theirs) = tokio::io::duplex(PIPE_BYTES);
         let client = async move {
             let mut link = HttpConnection::handshake(ours).await.unwrap();
-            let response = link.send(Request::get("/").body(Empty::new()).unwrap()).await;
+            let response = link.send(Request::get("/").body(RequestBody::default()).unwrap()).await;
             let body = link.collect(response.map_err(GetError::Wire)?.into_body(), 1_000).await;
             body.map(drop)
         };
@@ -387,7 +390,7 @@ mod tests {
             let mut link = HttpConnection::handshake(ours).await.unwrap();
             for _ in 0..2 {
                 let client = async {
-                    let response = link.send(Request::get("/").body(Empty::new()).unwrap()).await.unwrap();
+                    let response = link.send(Request::get("/").body(RequestBody::default()).unwrap()).await.unwrap();
                     link.collect(response.into_body(), usize::MAX).await.unwrap()
                 };
                 let server = async {

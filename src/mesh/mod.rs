@@ -22,6 +22,6 @@ mod turns;
 
 pub use kube_canary_verdicts::{self as verdicts, matrix};
 
-pub use judge::{JUDGES, JudgeTimes};
+pub use judge::{JUDGES, JudgeTimes, agreed_of as agreed, is_valid_verdict};
 pub use routes::MeshRoutes;
 pub use times::Times;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::config::{AgentUrl, Agents, Host};
 use crate::discovery::dns::{self, AddressFamily, ResolveError, Servers};
-use crate::http::client::{GetError, HttpConnection};
+use crate::http::client::{GetError, HttpConnection, RequestBody};
 use crate::http::lines::BodyLines;
 use crate::limits::{AGENTS_MAX, REPORT_BYTES_MAX};
 use crate::report::{self, Network, Peer, Report};
@@ -214,7 +214,7 @@ impl AgentAnswer {
         let mut link = HttpConnection::handshake(stream).await.map_err(GetError::Wire)?;
         // The name as typed, because there may be a proxy at the address.
         let host = agent.to_string().replacen("http://", "", 1);
-        let request = Request::get(path).header(header::HOST, host).body(http_body_util::Empty::new());
+        let request = Request::get(path).header(header::HOST, host).body(RequestBody::default());
         let response = link.send(request.map_err(GetError::Path)?).await.map_err(GetError::Wire)?;
         match response.status() {
             StatusCode::OK => Ok(Self { link, body: response.into_body() }),

@@ -35,6 +35,9 @@ mod watcher;
 mod encode;
 
 pub use account::DIRECTORY;
+pub use backoff::Backoff;
 pub use config::{ConfigError, KubernetesConfig, Timing};
-pub use connect::ApiServer;
+pub use connect::{ApiServer, ConnectionUse};
+pub use failure::ApiFailure;
+pub use requests::{ApiConnection, ApiRequest};
 pub use watcher::run;

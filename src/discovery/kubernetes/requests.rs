@@ -3,9 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use http_body_util::Empty;
-use hyper::body::{Bytes, Incoming};
-use hyper::{Request, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode, header};
 use tokio::time::timeout;
 
 use super::account::Account;
@@ -14,26 +13,41 @@ use super::config::KubernetesConfig;
 use super::connect::{self, ConnectionUse};
 use super::failure::ApiFailure;
 use super::traffic::Verb;
-use crate::http::client::HttpConnection;
+use crate::http::client::{HttpConnection, RequestBody};
 use crate::limits;
 
 /// Bytes of an error body that are read so that its connection can be reused.
 const ERROR_BYTES_MAX: usize = 16 << 10;
 /// Asks for whole objects.
 const WHOLE: &str = "application/vnd.kubernetes.protobuf";
+/// Asks for an object as text.
+const JSON: &str = "application/json";
 /// Asks for the metadata of each object of a list.
 const METADATA_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// Asks for metadata in a watch's events.
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
-/// A request: verb, path with query, and the wanted form of the answer.
+/// A request: path with query, and the wanted form of the answer.
 pub struct ApiRequest {
-    verb: Verb,
+    method: Method,
+    /// How discovery counts it. `None` for requests of others.
+    verb: Option<Verb>,
     path: String,
     accept: &'static str,
+    /// The media type of the body and the body, if it has one.
+    body: Option<(&'static str, Vec<u8>)>,
 }
 
 impl ApiRequest {
+    const fn read(verb: Verb, path: String, accept: &'static str) -> Self {
+        Self { method: Method::GET, verb: Some(verb), path, accept, body: None }
+    }
+
+    /// Makes a request whose body and answer are JSON. The body has a media type.
+    pub const fn json(method: Method, path: String, body: Option<(&'static str, Vec<u8>)>) -> Self {
+        Self { method, verb: None, path, accept: JSON, body }
+    }
+
     /// Makes a request for all slices of our Service, or for their metadata. The answer comes from
     /// the watch cache, or from etcd if `consistent`.
     pub fn list(config: &KubernetesConfig, whole: bool, consistent: bool) -> Self {
@@ -41,14 +55,14 @@ impl ApiRequest {
         if !consistent {
             path.push_str("&resourceVersion=0");
         }
-        Self { verb: Verb::List, path, accept: if whole { WHOLE } else { METADATA_LIST } }
+        Self::read(Verb::List, path, if whole { WHOLE } else { METADATA_LIST })
     }
 
     /// Makes a watch for changes of the slices' metadata after that version, for that many seconds.
     pub fn watch(config: &KubernetesConfig, version: u64, seconds: u64) -> Self {
         let mut path = selected(config);
         let _ = write!(path, "&watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={version}");
-        Self { verb: Verb::Watch, path, accept: METADATA }
+        Self::read(Verb::Watch, path, METADATA)
     }
 
     /// Makes a request for one slice, not older than that version.
@@ -57,7 +71,7 @@ impl ApiRequest {
         path.push('/');
         escape(name, &mut path);
         let _ = write!(path, "?resourceVersion={version}");
-        Self { verb: Verb::Get, path, accept: WHOLE }
+        Self::read(Verb::Get, path, WHOLE)
     }
 }
 
@@ -109,6 +123,23 @@ impl ApiConnection {
     pub async fn get(&mut self, ask: &ApiRequest) -> Result<Incoming, ApiFailure> {
         let response = self.send(ask).await?;
         if response.status() == StatusCode::OK { Ok(response.into_body()) } else { Err(self.refused(response).await.0) }
+    }
+
+    /// Sends a request. Returns the status and the body of its answer, of at most `limit` bytes.
+    ///
+    /// # Errors
+    /// [`ApiFailure`]. No status is one.
+    pub async fn call(&mut self, ask: &ApiRequest, limit: usize) -> Result<(StatusCode, Vec<u8>), ApiFailure> {
+        let response = self.send(ask).await?;
+        let (status, time) = (response.status(), self.config.timing.request);
+        let collecting = self.link()?.collect(response.into_body(), limit);
+        let read = timeout(time, collecting).await.map_err(|_| ApiFailure::Time("an object"));
+        let read = read.and_then(|body| Ok((status, body?)));
+        if read.is_err() {
+            // What is left of the answer is not the next one.
+            self.close();
+        }
+        read
     }
 
     /// Reads a slice. None if the API server says that no slice of that name exists.
@@ -165,14 +196,19 @@ impl ApiConnection {
             None => self.connect().await?,
         };
         let token = self.account.token()?;
-        let request = Request::get(&ask.path)
+        let mut request = Request::builder().method(&ask.method).uri(&ask.path);
+        if let Some((media_type, _)) = ask.body {
+            request = request.header(header::CONTENT_TYPE, media_type);
+        }
+        let body = ask.body.as_ref().map_or_else(RequestBody::default, |(_, body)| body.clone().into());
+        let request = request
             .header(header::HOST, self.config.server.to_string())
             .header(header::USER_AGENT, concat!("kube-canary/", env!("CARGO_PKG_VERSION")))
             .header(header::ACCEPT, ask.accept)
             .header(header::AUTHORIZATION, format!("Bearer {token}"))
-            .body(Empty::<Bytes>::new())
+            .body(body)
             .map_err(|e| ApiFailure::Wire(e.to_string()))?;
-        ask.verb.count();
+        ask.verb.inspect(|verb| verb.count());
         let response =
             timeout(timing.request, link.send(request)).await.map_err(|_| ApiFailure::Time("a request"))??;
         self.link = Some(link);

@@ -287,7 +287,9 @@ fn is_valid(held: &Held) -> bool {
         && verdicts.iter().filter(|verdict| !verdict.holds()).count() <= JUDGE_PAST_MAX
 }
 
-fn is_valid_verdict(verdict: &Verdict) -> bool {
+/// Whether a verdict is one that a judge of this version may write: it has the id that its subject
+/// gives it, and its names are bounded.
+pub fn is_valid_verdict(verdict: &Verdict) -> bool {
     let Verdict { subject, members, mentions, example, network, .. } = verdict;
     let of_example = example.iter().flat_map(|example| [&example.from, &example.to]);
     let names = members.iter().flatten().chain(mentions.iter().map(|(_, name)| name)).chain(of_example);

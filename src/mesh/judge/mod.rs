@@ -58,8 +58,9 @@ use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::{clock, wall};
 use crate::units::Nanos;
 
-pub use document::{KEPT_PATH, Overview, PATH, VerdictsFields, fields};
+pub use document::{KEPT_PATH, Overview, PATH, VerdictsFields, fields, is_valid_verdict};
 pub use nodes::PATH as NODES_PATH;
+pub use quorum::agreed_of;
 pub use role::JUDGES;
 pub use times::JudgeTimes;
 

@@ -25,17 +25,22 @@ const SLACK_SECONDS: u64 = 60;
 /// Returns the verdicts on which these judges agree: those that hold first, the gravest first.
 /// Those that have ended follow.
 pub fn agreed(said: &[JudgeStatement]) -> Vec<Verdict> {
+    agreed_of(&said.iter().map(|judge| judge.held.verdicts.as_slice()).collect::<Vec<_>>())
+}
+
+/// Does the same with the verdicts of each judge, or of agents that pass them on.
+pub fn agreed_of(said: &[&[Verdict]]) -> Vec<Verdict> {
     let needed = needed(said.len());
     let mut taken = HashSet::new();
     let mut agreed = Vec::new();
-    for (first, JudgeStatement { held, .. }) in said.iter().enumerate() {
-        for (place, verdict) in held.verdicts.iter().enumerate() {
+    for (first, verdicts) in said.iter().enumerate() {
+        for (place, verdict) in verdicts.iter().enumerate() {
             if !taken.insert((first, place)) {
                 continue;
             }
             let mut group = vec![verdict];
-            for (other, JudgeStatement { held, .. }) in said.iter().enumerate().skip(first + 1) {
-                let mut theirs = held.verdicts.iter().enumerate();
+            for (other, verdicts) in said.iter().enumerate().skip(first + 1) {
+                let mut theirs = verdicts.iter().enumerate();
                 // One judge that spans all times joins no two faults of others.
                 let is_of_group = |theirs: &Verdict| group.iter().all(|one| is_same(one, theirs));
                 let same = theirs.find(|(at, theirs)| !taken.contains(&(other, *at)) && is_of_group(theirs));
