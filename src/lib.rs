@@ -17,7 +17,7 @@
 //! | [`mesh`] | the reports of all agents, and the verdicts on nodes and links |
 //! | [`http`] | the fixed-size worker pool that serves what exposition renders, and a small client |
 //! | [`allocator`], [`shim`] | finds out which malloc runs; the C boundary that lets the final link decide |
-//! | [`commands`] | what the agent does not import: `doctor`, `fleet`, `ping`, `demo` and `footprint` |
+//! | [`commands`] | what the agent does not import: `doctor`, `act`, `fleet`, `ping`, `demo` and `footprint` |
 //! | [`memory`] | the purpose of memory, of this process and of others |
 //! | [`report`] | what an agent reports of itself and its peers, as it is written and read |
 //! | [`profiling`] | the heap profile, if it is requested |
@@ -59,7 +59,7 @@ use std::ffi::OsString;
 
 use kube_canary_kernel::relro;
 
-use commands::{demo, doctor, fleet, footprint, ping};
+use commands::{act, demo, doctor, fleet, footprint, ping};
 use config::Command;
 use exposition::REVISION;
 use sys::console;
@@ -105,6 +105,7 @@ fn run(arguments: Vec<OsString>) -> i32 {
                 doctor::Conclusion::exit_code,
             );
         }
+        Ok(Command::Act(settings)) => act::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Footprint(settings)) => footprint::run(&settings).map_err(|error| error.to_string()),
         Ok(Command::Demo(settings)) => demo::run(&settings).map_err(|error| error.to_string()),
         Err(error) => {

@@ -17,7 +17,7 @@ use sources::{read, root, rust_files};
 
 /// Each stage, and the paths of the crate that it may name. A longer path allows only
 /// what is below it. `kernel` is the crate of that name.
-const STAGES: [(&str, &[&str]); 15] = [
+const STAGES: [(&str, &[&str]); 16] = [
     (
         "discovery",
         &[
@@ -192,6 +192,40 @@ const STAGES: [(&str, &[&str]); 15] = [
             "allocator",
             "sys::clock",
             "limits",
+        ],
+    ),
+    // It has what agents say over HTTP, and writes to the API server.
+    (
+        "commands/act",
+        &[
+            "config::ActSettings",
+            "config::AgentUrl",
+            "config::Agents",
+            "config::HttpUrl",
+            "config::MaxNodes",
+            "config::NodeConditions",
+            "config::Receiver",
+            "commands::act",
+            "commands::doctor::judges",
+            "commands::fleet",
+            "discovery::KubernetesConfig",
+            "discovery::dns",
+            "discovery::kubernetes",
+            "discovery::random",
+            "exposition::FamilyWriter",
+            "exposition::Format",
+            "mesh",
+            "report",
+            "verdict",
+            "http",
+            "sys::clock",
+            "sys::console",
+            "sys::files",
+            "sys::stop",
+            "allocator",
+            "logging",
+            "limits",
+            "units",
         ],
     ),
     // A second wiring, of the prober alone: no statistics, no exposition.

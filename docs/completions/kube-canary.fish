@@ -31,6 +31,7 @@ complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "ping" -d 'P
 complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "demo" -d 'Runs a mesh of real agents, one process each, on this machine\'s loopback addresses.'
 complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "fleet" -d 'What every agent costs and measures: a row per node.'
 complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "doctor" -d 'Which node, link, zone or domain is bad, as the agents see it.'
+complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "act" -d 'Makes Events, messages and node conditions of what the judges of the mesh agree on.'
 complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "footprint" -d 'Shows what the memory of a process is for, and how much memory programs use.'
 complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "version" -d 'Shows which build this is, and which allocator runs.'
 complete -c kube-canary -n "__fish_kube_canary_needs_command" -f -a "completion" -d 'Prints a script with which a shell completes commands, flags and their values.'
@@ -154,6 +155,36 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l until
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -l json -d 'Print one JSON object on one line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -s h -l help -d 'Print this text'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand doctor" -s V -l version -d 'Print the version in one short line'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l url -d 'HTTP server of an agent, HOST:PORT or http://HOST:PORT; may be given again (in the environment: separated by commas)' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l service -d 'Headless Service whose addresses are asked if there is no --url' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -s n -l namespace -d 'Namespace of the Service' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l port -d 'HTTP port of the agents at the Service\'s addresses' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l pod-name -d 'Name by which this process holds the Lease kube-canary-act' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l listen -d 'Address and port at which /metrics and /healthz are served' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l hold -d 'Time for which a verdict must hold before its node gets the condition' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l clear -d 'Time without a verdict after which a node\'s condition is taken back' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l max-nodes -d 'Largest number of nodes whose condition is not False at once, or a share of all; at least 1' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l unknown-after -d 'Time for which judges must be silent before conditions that are True become Unknown' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l webhook-url-file -d 'File with the URL to which messages go as JSON' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l webhook-key-file -d 'File with the key by which these messages are signed (HMAC-SHA256)' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l slack-url-file -d 'File with the URL of an incoming webhook of Slack, or of a server like it' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l pagerduty-key-file -d 'File with the routing key of PagerDuty\'s Events API v2' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l pagerduty-url -d 'Where PagerDuty takes events' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l alertmanager-url -d 'Alertmanager to which alerts are posted, such as http://alertmanager:9093' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l alert-label -d 'Label that Prometheus adds to the same alerts, such as job, namespace or cluster; may be given again, or separated by commas' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l ca-file -d 'File with the authorities, in PEM, that may sign the certificates of receivers' -r -F
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l log-level -d 'Most detailed level that is logged: error, warn, info, debug or off' -r -f -a "error\t''
+warn\t''
+info\t''
+debug\t''
+off\t''"
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l log-format -d 'Form of the log: text, or json with one object per line' -r -f -a "text\t''
+json\t''"
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l conditions -d 'Set the condition KubeCanaryNetworkProblem of nodes'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l dry-run -d 'Log and count the conditions that would be set, and set none'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l remove -d 'Take back the conditions of all nodes, and end'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -s h -l help -d 'Print this text'
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -s V -l version -d 'Print the version in one short line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand footprint" -s p -l pid -d 'Show the memory of one process, by category' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand footprint" -l filter -d 'Show a row for each program with NAME in its name, and a total; \'\' means every program' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand footprint" -l json -d 'Print one JSON object on one line'
@@ -167,4 +198,4 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand completion" -s V
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand help" -s h -l help -d 'Print this text'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand help" -s V -l version -d 'Print the version in one short line'
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand completion" -f -a "bash zsh fish"
-complete -c kube-canary -n "__fish_kube_canary_using_subcommand help" -f -a "run ping demo fleet doctor footprint version completion help"
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand help" -f -a "run ping demo fleet doctor act footprint version completion help"

@@ -81,6 +81,16 @@ fn log_levels() -> [PossibleValue; 6] {
     [listed("error"), listed("warn"), listed("info"), listed("debug"), listed("off"), listed("trace").hide(true)]
 }
 
+/// The flags are the same for `run` and `act`.
+fn log_level() -> Arg {
+    let help = "Most detailed level that is logged: error, warn, info, debug or off";
+    flag("log-level", "LEVEL", "KUBE_CANARY_LOG_LEVEL", "info", help).value_parser(log_levels()).ignore_case(true)
+}
+fn log_format() -> Arg {
+    let help = "Form of the log: text, or json with one object per line";
+    flag("log-format", "FORMAT", "KUBE_CANARY_LOG_FORMAT", "text", help).value_parser(["text", "json"])
+}
+
 /// Returns the flags that `kube-canary run` accepts.
 #[rustfmt::skip]
 pub fn run() -> Vec<Arg> {
@@ -151,11 +161,8 @@ pub fn run() -> Vec<Arg> {
             "This agent's own addresses, separated by commas; never probed"),
         flag("heap-profile", "FILE", "KUBE_CANARY_HEAP_PROFILE", "",
             "Only in builds with jemalloc-profiling: heap profiles go to FILE at the end, and to FILE.1, FILE.2, ... at SIGUSR2"),
-        flag("log-level", "LEVEL", "KUBE_CANARY_LOG_LEVEL", "info",
-            "Most detailed level that is logged: error, warn, info, debug or off")
-            .value_parser(log_levels()).ignore_case(true),
-        flag("log-format", "FORMAT", "KUBE_CANARY_LOG_FORMAT", "text",
-            "Form of the log: text, or json with one object per line").value_parser(["text", "json"]),
+        log_level(),
+        log_format(),
     ]
 }
 
@@ -297,6 +304,35 @@ pub fn doctor() -> Vec<Arg> {
     ]
 }
 
+/// Returns the flags that `kube-canary act` accepts.
+#[rustfmt::skip]
+pub fn act() -> Vec<Arg> {
+    vec![
+        url(), service(), namespace(), port(),
+        flag("pod-name", "NAME", "POD_NAME", "the hostname", "Name by which this process holds the Lease kube-canary-act"),
+        flag("listen", "ADDR:PORT", "KUBE_CANARY_LISTEN", "[::]:9877", "Address and port at which /metrics and /healthz are served"),
+        switch("conditions", "Set the condition KubeCanaryNetworkProblem of nodes"),
+        switch("dry-run", "Log and count the conditions that would be set, and set none"),
+        flag("hold", "DURATION", "KUBE_CANARY_HOLD", "60s", "Time for which a verdict must hold before its node gets the condition"),
+        flag("clear", "DURATION", "KUBE_CANARY_CLEAR", "120s", "Time without a verdict after which a node's condition is taken back"),
+        flag("max-nodes", "N", "KUBE_CANARY_MAX_NODES", "10%", "Largest number of nodes whose condition is not False at once, or a share of all; at least 1"),
+        flag("unknown-after", "DURATION", "KUBE_CANARY_UNKNOWN_AFTER", "conditions stay as they are", "Time for which judges must be silent before conditions that are True become Unknown"),
+        switch("remove", "Take back the conditions of all nodes, and end"),
+        flag("webhook-url-file", "FILE", "KUBE_CANARY_WEBHOOK_URL_FILE", "", "File with the URL to which messages go as JSON"),
+        flag("webhook-key-file", "FILE", "KUBE_CANARY_WEBHOOK_KEY_FILE", "", "File with the key by which these messages are signed (HMAC-SHA256)"),
+        flag("slack-url-file", "FILE", "KUBE_CANARY_SLACK_URL_FILE", "", "File with the URL of an incoming webhook of Slack, or of a server like it"),
+        flag("pagerduty-key-file", "FILE", "KUBE_CANARY_PAGERDUTY_KEY_FILE", "", "File with the routing key of PagerDuty's Events API v2"),
+        flag("pagerduty-url", "URL", "KUBE_CANARY_PAGERDUTY_URL", "https://events.pagerduty.com/v2/enqueue", "Where PagerDuty takes events"),
+        flag("alertmanager-url", "URL", "KUBE_CANARY_ALERTMANAGER_URL", "", "Alertmanager to which alerts are posted, such as http://alertmanager:9093"),
+        flag("alert-label", "NAME=VALUE", "KUBE_CANARY_ALERT_LABEL", "",
+            "Label that Prometheus adds to the same alerts, such as job, namespace or cluster; may be given again, or separated by commas")
+            .action(ArgAction::Append),
+        flag("ca-file", "FILE", "KUBE_CANARY_CA_FILE", "/etc/ssl/certs/ca-certificates.crt", "File with the authorities, in PEM, that may sign the certificates of receivers"),
+        log_level(),
+        log_format(),
+    ]
+}
+
 /// Returns the flags that `kube-canary version` accepts.
 pub fn version() -> Vec<Arg> {
     vec![switch("json", "Print one JSON object on one line")]
@@ -336,6 +372,7 @@ mod tests {
             ("Ping", ping()),
             ("Fleet", fleet()),
             ("Doctor", doctor()),
+            ("Act", act()),
             ("Footprint", footprint()),
             ("Version", version()),
         ] {

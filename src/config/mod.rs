@@ -4,6 +4,7 @@
 //! A bad value stops the start with one line. The line names the flag (or the variable), the value,
 //! and what would be accepted.
 
+mod act;
 mod agents;
 mod checks;
 mod completion;
@@ -16,6 +17,7 @@ mod ping;
 mod run;
 mod typed;
 
+pub use act::{ActSettings, HttpUrl, MaxNodes, NodeConditions, Receiver};
 pub use agents::{AgentUrl, Agents, Host};
 pub use demo::{DemoSettings, Effect, Fault};
 pub use doctor::{DoctorSettings, RowsFile, Shows, Verdicts};
@@ -64,6 +66,8 @@ pub enum Command {
     Fleet(FleetSettings),
     /// Ask agents for faults in the mesh.
     Doctor(DoctorSettings),
+    /// Act on what the judges of the mesh agree on.
+    Act(Box<ActSettings>),
     /// Show what the memory of processes is used for.
     Footprint(FootprintSettings),
     /// Print which build this is.
@@ -81,8 +85,8 @@ pub const ABOUT: &str = "KubeCanary: the nodes of a cluster ping each other and 
 const NAME: &str = "kube-canary";
 
 /// The names of all commands. The first is also that of a command line without a command.
-pub const COMMANDS: [&str; 9] =
-    ["run", "ping", "demo", "fleet", "doctor", "footprint", "version", "completion", "help"];
+pub const COMMANDS: [&str; 10] =
+    ["run", "ping", "demo", "fleet", "doctor", "act", "footprint", "version", "completion", "help"];
 
 /// Describes a command to `clap`.
 fn command(name: &'static str) -> clap::Command {
@@ -92,6 +96,7 @@ fn command(name: &'static str) -> clap::Command {
         "demo" => command.about(demo::ABOUT).args(flags::demo()),
         "fleet" => command.about(fleet::ABOUT).args(flags::fleet()).after_help(fleet::AFTER.trim()),
         "doctor" => command.about(doctor::ABOUT).args(flags::doctor()).after_help(doctor::AFTER.trim()),
+        "act" => command.about(act::ABOUT).args(flags::act()).after_help(act::AFTER.trim()),
         "footprint" => command.about(footprint::ABOUT).args(flags::footprint()).after_help(footprint::AFTER.trim()),
         "version" => command.about("Shows which build this is, and which allocator runs.").args(flags::version()),
         "completion" => command.about(completion::ABOUT).args(flags::completion()).after_help(completion::AFTER.trim()),
@@ -112,6 +117,7 @@ fn resolve(name: &str, typed: &Typed, env: Env<'_>) -> Result<Command, UsageErro
         "demo" => DemoSettings::resolve(typed).map(Command::Demo),
         "fleet" => FleetSettings::resolve(typed, env).map(Command::Fleet),
         "doctor" => DoctorSettings::resolve(typed, env).map(Command::Doctor),
+        "act" => ActSettings::resolve(typed, env).map(|settings| Command::Act(Box::new(settings))),
         "footprint" => FootprintSettings::resolve(typed).map(Command::Footprint),
         "version" => Ok(Command::Version { json: typed.switch("json") }),
         "completion" => completion::resolve(typed),

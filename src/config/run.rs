@@ -24,7 +24,7 @@ use crate::peers::{Family, Method, Methods};
 use crate::statistics::{BucketBounds, Scale};
 use crate::units::parse_duration;
 
-const LISTEN_DEFAULT: &str = "[::]:9877";
+pub(super) const LISTEN_DEFAULT: &str = "[::]:9877";
 
 /// Everything that `run` needs to know.
 #[derive(Clone, Debug)]
@@ -212,7 +212,7 @@ pub(super) fn name(text: &str) -> Result<String, String> {
     good.then(|| text.to_owned()).ok_or_else(|| format!("a name of 1 to {NAME_BYTES_MAX} bytes"))
 }
 
-fn socket_address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "ADDR:PORT, such as 0.0.0.0:9877 or [::1]:9877".to_owned())
 }
 

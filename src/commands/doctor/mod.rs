@@ -20,7 +20,7 @@
 mod asked;
 mod file;
 mod history;
-mod judges;
+pub mod judges;
 mod lines;
 mod output;
 mod reading;
