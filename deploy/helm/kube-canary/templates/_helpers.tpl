@@ -109,3 +109,113 @@ tolerations:
 {{- define "kube-canary.checks.files" -}}
 {{- if or .Values.checks.list .Values.checks.authorities }}yes{{ end -}}
 {{- end -}}
+
+{{/* Labels of the pods of act. Another name, so that no Service or NetworkPolicy of the agents selects them. */}}
+{{- define "kube-canary.act.labels" -}}
+app.kubernetes.io/name: kube-canary-act
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: act
+app.kubernetes.io/part-of: kube-canary
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* Name and labels of an object of act, which may have no namespace. */}}
+{{- define "kube-canary.act.metadata" -}}
+name: {{ include "kube-canary.fullname" . }}-act
+labels:
+  app.kubernetes.io/name: kube-canary
+  {{- omit (include "kube-canary.act.labels" . | fromYaml) "app.kubernetes.io/name" | toYaml | nindent 2 }}
+  {{- with .Values.commonLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
+{{/* What act may do in its own namespace beside Events. */}}
+{{- define "kube-canary.act.rules" -}}
+# The API cannot restrict the name of what is created.
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "kube-canary.fullname" . }}-act]
+  verbs: [get, update]
+- apiGroups: [apps]
+  resources: [daemonsets]
+  resourceNames: [{{ include "kube-canary.fullname" . }}]
+  verbs: [get]
+{{- end -}}
+
+{{/* The pod of act, or of the hook that takes conditions back. */}}
+{{- define "kube-canary.act.pod" -}}
+{{- $remove := .remove -}}
+{{- with .root -}}
+serviceAccountName: {{ include "kube-canary.fullname" . }}-act
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+nodeSelector: {kubernetes.io/os: linux}
+# The user is that of the image, or the one that OpenShift assigns.
+securityContext:
+  runAsNonRoot: true
+  seccompProfile: {type: RuntimeDefault}
+containers:
+  - name: act
+    image: {{ include "kube-canary.image" . }}
+    imagePullPolicy: {{ .Values.image.pullPolicy }}
+    {{- $args := list "act" }}
+    {{- if $remove }}{{ $args = append $args "--remove" }}
+    {{- else }}
+    {{- if .Values.act.conditions }}{{ $args = append $args "--conditions" }}{{ end }}
+    {{- if .Values.act.dryRun }}{{ $args = append $args "--dry-run" }}{{ end }}
+    {{- end }}
+    args: {{ $args | toJson }}
+    env:
+      - name: POD_NAME
+        valueFrom: {fieldRef: {fieldPath: metadata.name}}
+      - name: POD_NAMESPACE
+        valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+      {{- if ne (include "kube-canary.fullname" .) "kube-canary" }}
+      - {name: KUBE_CANARY_SERVICE, value: {{ include "kube-canary.fullname" . | quote }}}
+      {{- end }}
+      {{- if ne .Values.logLevel "info" }}
+      - {name: KUBE_CANARY_LOG_LEVEL, value: {{ .Values.logLevel | quote }}}
+      {{- end }}
+      {{- if not $remove }}
+      {{- with .Values.act.extraEnv }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      {{- end }}
+    {{- if not $remove }}
+    ports:
+      - name: http
+        containerPort: 9877
+    livenessProbe:
+      httpGet: {path: /healthz, port: http}
+      periodSeconds: 10
+      timeoutSeconds: 5
+      failureThreshold: 3
+    {{- end }}
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities: {drop: [ALL]}
+    resources:
+      requests: {cpu: 10m, memory: 8Mi}
+      limits: {memory: 32Mi}
+    {{- if and .Values.act.secret (not $remove) }}
+    volumeMounts:
+      - {name: secret, mountPath: /etc/kube-canary-act, readOnly: true}
+    {{- end }}
+{{- if and .Values.act.secret (not $remove) }}
+volumes:
+  - name: secret
+    secret: {secretName: {{ .Values.act.secret | quote }}}
+{{- end }}
+{{- end -}}
+{{- end -}}
