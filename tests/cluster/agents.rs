@@ -269,7 +269,8 @@ pub fn json(cluster: &Cluster, pod: &Pod, path: &str) -> Result<Value, String> {
     serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))
 }
 
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
+/// The objects of a list of the API.
+pub fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list["items"].as_array().into_iter().flatten()
 }
 

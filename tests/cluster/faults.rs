@@ -42,6 +42,12 @@ impl<'a> IngressLoss<'a> {
         Self::start(cluster, pod, senders, &kinds, "numgen inc mod 10 < 1")
     }
 
+    /// Drops three of every ten packets of our probes, of each kind, in the same place.
+    pub fn of_three_tenths<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
+        let kinds = [ECHO_REQUEST, ECHO_REPLY, UDP_REQUEST, UDP_ANSWER, TCP_REQUEST, TCP_ANSWER];
+        Self::start(cluster, pod, senders, &kinds, "numgen inc mod 10 < 3")
+    }
+
     /// Drops two of every five echo requests in the same place, and nothing else.
     pub fn of_requests<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
         Self::start(cluster, pod, senders, &[ECHO_REQUEST], "numgen inc mod 5 < 2")

@@ -5,6 +5,7 @@
 //! making a cluster takes longer than running a step. `cargo test --test cluster -- --nocapture`
 //! shows the steps. The external requirements are in `cluster.rs` and `image.rs`.
 
+mod act;
 mod agents;
 mod calm;
 mod checks;
@@ -63,6 +64,11 @@ fn the_manifest_measures_a_real_cluster() {
         eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=checks)");
         return checks();
     }
+    let acts = || step("what is found is acted upon", || test.what_is_found_is_acted_upon());
+    if faults == "act" {
+        eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=act)");
+        return acts();
+    }
     let has_true_past = || step("faults one after another", || test.faults_have_a_true_past());
     if faults == "past" {
         eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=past)");
@@ -85,6 +91,7 @@ fn the_manifest_measures_a_real_cluster() {
     step("a judge's node is drained after that", || test.a_drain_keeps_the_past());
     has_true_past();
     checks();
+    acts();
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
     step("UDP, then TCP is dropped in front of a node's agent", || test.a_protocol_that_is_dropped_is_named());
     step("a rolled pod", || test.a_rolled_pod_goes_on_counting());
