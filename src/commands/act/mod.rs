@@ -134,7 +134,8 @@ pub async fn run_until(settings: &ActSettings, stopped: impl Future<Output = ()>
 /// Takes back the conditions of all nodes that agents or the memory name.
 async fn remove(settings: &ActSettings) -> Result<(), ActError> {
     let (mut cluster, start) = (Cluster::new(&settings.kubernetes), Instant::now());
-    let mut election = Election::taking(settings.holder.clone());
+    // Another name than that of the process that acts, which may be in the same pod.
+    let mut election = Election::taking(format!("{}-remove", settings.holder));
     let memory = cluster.lead(&mut election, None, start.elapsed()).await?.ok_or(ActError::Lease)?;
     let claimed = State::claimed_in(&memory);
     // The process that held the Lease may act until then.
