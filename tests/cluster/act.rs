@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::agents::items;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, NAMESPACE};
 use crate::faults::{ApiAway, Cut, IngressLoss};
 use crate::process::{self, Background};
 use crate::wait::until;
@@ -121,13 +121,14 @@ patches:
     }
 
     fn make_secret(&self) {
-        let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "act"},
+        let secret = serde_json::json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "act", "namespace": NAMESPACE},
             "stringData": {"webhook": format!("http://{RECEIVERS}:8081/webhook")}});
         self.apply_act(&secret.to_string(), "apply");
     }
 
     fn apply_act(&self, manifest: &str, verb: &str) {
-        let done = self.cluster.kubectl_with_input(&[verb, "--filename", "-"], manifest).unwrap();
+        // Some of it belongs to the namespace `default`.
+        let done = self.cluster.kubectl_with_input(&[verb, "--namespace=", "--filename", "-"], manifest).unwrap();
         let said = String::from_utf8_lossy(&done.stderr);
         assert!(done.status.success() && !said.contains("Warning"), "kubectl {verb}: {said}");
     }

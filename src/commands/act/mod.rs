@@ -46,8 +46,8 @@ use self::state::State;
 use crate::commands::fleet::{FleetError, on_event_loop, system};
 use crate::config::ActSettings;
 use crate::http::{ServeError, Server};
-use crate::sys::clock;
 use crate::sys::stop::Stop;
+use crate::sys::{clock, settle};
 use crate::{allocator, logging};
 
 /// Patches of conditions in a round, at five a second.
@@ -120,6 +120,7 @@ pub async fn run_until(settings: &ActSettings, stopped: impl Future<Output = ()>
             let round = async {
                 rounds.tick().await;
                 actor.round().await;
+                settle::give_back_files();
             };
             tokio::select! {
                 () = round => {}
@@ -351,7 +352,8 @@ impl<'a> Actor<'a> {
             }
             let (node, status) = (&change.node, change.status.label());
             let verb = if dry_run { "would be" } else { "is" };
-            log::info!("condition of {node} {verb} {status}: {}", change.sentence);
+            let why = if change.sentence.is_empty() { "no verdict" } else { &change.sentence };
+            log::info!("condition of {node} {verb} {status}: {why}");
             *metrics.lock().changes.entry((status, dry_run)).or_default() += 1;
             state.conditions.accepted(&change);
         }
