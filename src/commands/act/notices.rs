@@ -339,7 +339,8 @@ fn note(open: &OpenVerdict, occurrence: &str, phase: Phase) -> EventNote {
         reason,
         is_warning,
         text,
-        count: open.events + 1,
+        // The end is an Event of its own.
+        count: if phase == Phase::End { 1 } else { open.events + 1 },
     }
 }
 
