@@ -22,6 +22,10 @@ use crate::units::Nanos;
 /// the alert is posted again.
 const BELIEVED_SECONDS: u64 = 240;
 
+/// How far back an end is dated, in seconds. Alertmanager takes an end in its future for a
+/// repetition, and goes on to believe in the time before it: clocks differ, and ours is rounded.
+const END_BACK_SECONDS: u64 = 5;
+
 /// A request that is sent to a receiver, without its address.
 #[derive(Clone, Debug)]
 pub struct Letter {
@@ -128,7 +132,10 @@ fn alert(Notice { phase, verdict }: &Notice, labels: &[(String, String)], now_un
     for (name, value) in labels {
         all[name] = value.as_str().into();
     }
-    let ends = if *phase == Phase::End { now_unix_seconds } else { now_unix_seconds + BELIEVED_SECONDS };
+    let ends = match phase {
+        Phase::End => now_unix_seconds.saturating_sub(END_BACK_SECONDS),
+        _ => now_unix_seconds + BELIEVED_SECONDS,
+    };
     let begins = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
     json!([{
         "labels": all, "startsAt": rfc3339(begins.min(ends)), "endsAt": rfc3339(ends),
@@ -184,7 +191,7 @@ mod tests {
             (&json!(rfc3339(1_000)), &json!(rfc3339(2_240)))
         );
         let end = letter_of(&alertmanager, Phase::End).unwrap();
-        assert_eq!((&end.body[0]["endsAt"], end.ends.as_deref()), (&json!(rfc3339(2_000)), Some("ab-3e8")));
+        assert_eq!((&end.body[0]["endsAt"], end.ends.as_deref()), (&json!(rfc3339(1_995)), Some("ab-3e8")));
         assert_eq!(end.body[0]["labels"], still.body[0]["labels"]);
         let slack = Receiver::Slack { url: "f".into() };
         assert!(letter_of(&slack, Phase::Still).is_none());
