@@ -18,6 +18,7 @@ use crate::faults::{ApiAway, Cut, IngressLoss};
 use crate::process::{self, Background};
 use crate::wait::until;
 
+const ACT: &str = include_str!("../../deploy/components/act/act.yaml");
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy");
 /// The address of the control plane, where the receivers listen.
 const RECEIVERS: &str = "10.79.0.1";
@@ -96,11 +97,13 @@ impl Test {
         let directory = Directory::new("act");
         let at = directory.0.display();
         process::stdout(Command::new("cp").args(["-r", DEPLOY, &at.to_string()])).unwrap();
+        let shipped = ACT.lines().find_map(|line| line.trim().strip_prefix("image: ")).expect("it names an image");
+        let shipped = shipped.rsplit_once(':').expect("a tag").0;
         let (name, tag) = self.image.rsplit_once(':').expect("the image has a tag");
         let kustomization = format!(
             r#"
 components: [deploy/components/act, deploy/components/act-conditions]
-images: [{{name: ghcr.io/kube-canary/kube-canary, newName: {name}, newTag: "{tag}"}}]
+images: [{{name: {shipped}, newName: {name}, newTag: "{tag}"}}]
 patches:
   - target: {{kind: Deployment}}
     patch: |-

@@ -4,7 +4,6 @@ use kube_canary_model::check::{CheckFailure, CheckKind};
 use kube_canary_model::report::Method;
 use kube_canary_model::verdict::{Figure, Kind, Verdict};
 
-use super::over::window_seconds;
 use crate::agents::Standing;
 use crate::matrix::{Attempts, BadAttempts, Matrix, RowPresence};
 use crate::slices::yield_now;
@@ -26,6 +25,14 @@ const DNS_FAILS: u8 = 1 << 5;
 const CHECK_FAILS: u8 = 1 << 6;
 /// A check may fail this many times as often as links lose, since an attempt is several packets.
 const TIMES: f64 = 1.5;
+/// Seconds that a recent window covers, of a source that does not say it.
+const WINDOW_SECONDS: f64 = 45.0;
+const WINDOW_SECONDS_MAX: f64 = 60.0;
+
+/// Returns the seconds that counters cover, of a source that says this.
+pub fn window_seconds(seconds: f64) -> f64 {
+    if seconds > 0.0 { seconds.min(WINDOW_SECONDS_MAX) } else { WINDOW_SECONDS }
+}
 
 /// What attempts are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! many for the rate of before, it is over. A few nodes may have a bad one again, which costs the
 //! number of choices of these. See [`crate::quiet`], which does the same for links.
 
-use super::evidence::NodeAttempts;
+use super::evidence::{NodeAttempts, window_seconds};
 
 /// Nats of the good attempts: chance has as many in one of 1,000 judgements.
 const NATS: f64 = 6.9;
@@ -17,9 +17,6 @@ const STRAY_ONE_OF: u32 = 8;
 const RATE_MAX: f64 = 0.9;
 /// Largest number of attempts of a recent window. Higher ones count as this many.
 const COUNT_MAX: usize = u8::MAX as usize;
-/// Seconds that a recent window covers, of a source that does not say it.
-const WINDOW_SECONDS: f64 = 45.0;
-const WINDOW_SECONDS_MAX: f64 = 60.0;
 
 /// Sums over nodes with the same number of good attempts since the last bad one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,11 +44,6 @@ pub struct Ages {
     pub calm: Option<f64>,
     /// These are too many for the former rate.
     pub over: Option<f64>,
-}
-
-/// Returns the seconds that counters cover, of a source that says this.
-pub fn window_seconds(seconds: f64) -> f64 {
-    if seconds > 0.0 { seconds.min(WINDOW_SECONDS_MAX) } else { WINDOW_SECONDS }
 }
 
 impl Default for Over {
