@@ -2,7 +2,7 @@
 //! session resumption. A connection is opened again after seconds or minutes, and tickets would be
 //! kept for nothing.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::client::danger::ServerCertVerifier;
@@ -38,11 +38,9 @@ pub fn authorities(pem: &[u8]) -> Result<RootCertStore, String> {
     if roots.is_empty() { Err("no certificate in it".into()) } else { Ok(roots) }
 }
 
-/// Returns the algorithms of ring, which all connections share.
+/// Returns the algorithms of ring. They are not kept, because a handshake costs far more.
 pub fn provider() -> Arc<CryptoProvider> {
-    static PROVIDER: LazyLock<Arc<CryptoProvider>> =
-        LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
-    Arc::clone(&PROVIDER)
+    Arc::new(rustls::crypto::ring::default_provider())
 }
 
 /// Makes the configuration of a client. It offers no protocol by ALPN.
