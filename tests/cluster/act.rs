@@ -5,7 +5,6 @@
 //! the control plane.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,6 +13,7 @@ use serde_json::Value;
 use crate::Test;
 use crate::agents::items;
 use crate::cluster::{Cluster, NAMESPACE};
+use crate::directory::Directory;
 use crate::faults::{ApiAway, Cut, IngressLoss};
 use crate::process::{self, Background};
 use crate::wait::until;
@@ -194,7 +194,7 @@ struct Receivers {
 impl Receivers {
     fn start(cluster: &Cluster) -> Self {
         let directory = Directory::new("receivers");
-        let path = |name: &str| directory.0.join(name).display().to_string();
+        let path = |name: &str| directory.path(name);
         let config = format!(
             "route: {{receiver: people, group_by: [...], group_wait: 1s, group_interval: 1s, repeat_interval: 4h}}\n\
              receivers: [{{name: people, webhook_configs: [{{url: 'http://{RECEIVERS}:8081/alertmanager'}}]}}]\n"
@@ -242,22 +242,5 @@ impl Receivers {
             begun.len() == 1 && ended.len() == 1 && begun.iter().chain(&ended).all(is_of_node),
             "{begun:?} {ended:?}"
         );
-    }
-}
-
-/// A directory that is removed as it is dropped.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("kube-canary-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(Path::new(&self.0));
     }
 }

@@ -5,12 +5,12 @@
 //! plane.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Test;
 use crate::agents::{Pod, all_ready};
 use crate::cluster::Cluster;
+use crate::directory::Directory;
 use crate::faults::{ApiAway, PortCut, Undo};
 use crate::process::Background;
 use crate::wait::until;
@@ -99,38 +99,27 @@ impl<T, F: FnMut()> Drop for Restart<T, F> {
 }
 
 /// Certificates of a server outside.
-struct Programs(PathBuf);
+struct Programs(Directory);
 
 impl Programs {
     fn new() -> Self {
-        let directory = std::env::temp_dir().join(format!("kube-canary-checks-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
+        let directory = Directory::new("checks");
         let key = rcgen::KeyPair::generate().unwrap();
         for (name, year) in [("valid", 2099), ("expired", 2020)] {
             let mut certificate = rcgen::CertificateParams::new(vec!["outside.example".to_owned()]).unwrap();
             certificate.not_before = rcgen::date_time_ymd(2019, 1, 1);
             certificate.not_after = rcgen::date_time_ymd(year, 1, 1);
-            std::fs::write(directory.join(name), certificate.self_signed(&key).unwrap().pem()).unwrap();
+            std::fs::write(directory.path(name), certificate.self_signed(&key).unwrap().pem()).unwrap();
         }
-        std::fs::write(directory.join("key"), key.serialize_pem()).unwrap();
+        std::fs::write(directory.path("key"), key.serialize_pem()).unwrap();
         Self(directory)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(Path::new(name)).display().to_string()
     }
 
     /// Starts a server with one of the certificates.
     fn tls(&self, cluster: &Cluster, certificate: &str) -> Background {
-        let (certificate, key) = (self.path(certificate), self.path("key"));
+        let (certificate, key) = (self.0.path(certificate), self.0.path("key"));
         let accept = format!("{OUTSIDE}:{TLS_PORT}");
         let server = ["openssl", "s_server", "-quiet", "-accept", &accept, "-cert", &certificate, "-key", &key];
         cluster.start_on_node("cp", &server).unwrap()
-    }
-}
-
-impl Drop for Programs {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

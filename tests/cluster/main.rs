@@ -10,6 +10,7 @@ mod agents;
 mod calm;
 mod checks;
 mod cluster;
+mod directory;
 #[path = "../common/exposition.rs"]
 mod exposition;
 mod faults;

@@ -257,7 +257,8 @@ impl Conditions {
             // A node whose condition is being taken back has its place already.
             is_ready && node.wanted.is_some() && node.claimed.is_none()
         });
-        let weight = |node: &ConditionedNode| node.wanted.as_ref().map_or((Severity::Warning, 0.0), |it| it.weight);
+        let weight =
+            |node: &ConditionedNode| node.wanted.as_ref().map_or((Severity::Warning, 0.0), |wanted| wanted.weight);
         waiting.sort_by(|a, b| heavier(weight(b), weight(a)));
         for node in waiting {
             let has_place = node.is_not_false();
