@@ -56,7 +56,7 @@ const LIST_RETRY: Nanos = Nanos::from_millis(5);
 /// The time after which the start is complete: there is a first list, and every peer was probed.
 /// The same time applies after each later list.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
-/// The interval of later settling, for code that runs rarely, such as a TLS handshake.
+/// The longest time between two releases, for what nobody asks about, such as a fault of a link.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 
 /// After this long without a turn, the agent has not served the probes of others: their losses to
@@ -345,7 +345,7 @@ impl ProbeLoop {
         if is_due {
             self.housekept = now;
             self.forget(now);
-            if self.settles <= now {
+            if settle::was_asked() || self.settles <= now {
                 settle::give_back_files();
                 stack::give_back();
                 self.settles = now.plus(SETTLE_AGAIN);

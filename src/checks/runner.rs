@@ -31,8 +31,6 @@ const ADDRESSES_KEPT: Nanos = Nanos::from_millis(30_000);
 /// Nodes of the mesh before the first list: it may be as large as any.
 const NODES_MAX: u32 = 5_000;
 const _: () = assert!(NODES_MAX as usize == AGENTS_MAX);
-/// Time from a handshake until the code of TLS is released. Handshakes in between share it.
-const SETTLE: Duration = Duration::from_secs(1);
 /// How often the operator's file is looked at.
 const LIST_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -149,8 +147,6 @@ struct Checks<R> {
     system: SystemDns,
     /// When resolv.conf is read next.
     system_due: Nanos,
-    /// When the code of TLS is released. `None` if no attempt has used it since it was.
-    settles: Option<Instant>,
     /// A list that waits for the attempts in progress.
     next_list: Option<Vec<CheckSpec>>,
 }
@@ -172,13 +168,11 @@ pub async fn run(plan: CheckPlan, results: impl CheckResults) {
         is_system_unread: false,
         system: SystemDns::default(),
         system_due: Nanos(0),
-        settles: None,
         next_list: None,
     };
     let mut look_at = Instant::now();
     loop {
         let now = Instant::now();
-        checks.settle(now);
         if look_at <= now {
             checks.next_list = checks.plan.list.current().or(checks.next_list.take());
             look_at = now + LIST_INTERVAL;
@@ -192,9 +186,7 @@ pub async fn run(plan: CheckPlan, results: impl CheckResults) {
             }
         }
         let begins = checks.begin();
-        // With attempts in progress, the end of the last one wakes.
-        let settles = checks.settles.filter(|_| checks.tasks.is_empty());
-        let wake = [begins, settles].into_iter().flatten().fold(look_at, Instant::min);
+        let wake = begins.map_or(look_at, |begins| begins.min(look_at));
         tokio::select! {
             biased;
             Some(done) = checks.tasks.join_next() => checks.end(done.ok()),
@@ -295,21 +287,12 @@ impl<R: CheckResults> Checks<R> {
         self.is_told_unknown |= is_unknown;
     }
 
-    /// Releases the code of TLS, which is more than all other code of an agent. Otherwise it stays
-    /// in memory from one handshake to the next.
-    fn settle(&mut self, now: Instant) {
-        if self.tasks.is_empty() && self.settles.is_some_and(|due| due <= now) {
-            settle::give_back_files();
-            self.settles = None;
-        }
-    }
-
     fn end(&mut self, done: Option<Done>) {
         // A task ends without a result only if it is aborted.
         let Some(Done { due, record, servers, addresses, mut attempt }) = done else { return };
         let now = clock::monotonic();
         if self.specs[due.check].target.uses_tls() {
-            self.settles.get_or_insert_with(|| Instant::now() + SETTLE);
+            settle::ask();
         }
         if let (CheckTarget::Dns { .. } | CheckTarget::ClusterDns, Some(attempt)) =
             (&self.specs[due.check].target, &mut attempt)

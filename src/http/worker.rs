@@ -63,6 +63,7 @@ use super::{
     socket::{ClientSocket, FramePool},
 };
 use crate::limits::{ACCEPT_PAUSE, REQUEST_HEAD_BYTES_MAX};
+use crate::sys::settle;
 
 /// Time from an answer until the worker gives back the stack that it has used. Answers in between
 /// share it.
@@ -391,6 +392,7 @@ impl ServedConnection {
         let (socket, shared) = (&self.socket, &self.worker.shared);
         self.phase.set(ConnectionPhase::Answering);
         self.worker.answers.notify_one();
+        settle::ask();
         self.deadline.set(Instant::now() + shared.limits.response_time);
         // This holds even before the body is known: hyper may flush in between, which would look
         // like the end of the answer.

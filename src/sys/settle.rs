@@ -1,8 +1,9 @@
 //! Releases the pages of the program file, and of its shared libraries, that are not needed now.
 //!
 //! Text and constants are clean file memory, and the kernel keeps them mapped until it is short of
-//! memory. An agent is judged by its resident set, so it releases them itself, after its start and
-//! once a minute. Code that runs returns from the page cache, with one minor fault per 64 KiB.
+//! memory. An agent is judged by its resident set, so it releases them itself: after its start, once
+//! a minute, and within a second whenever code has run that probing does not need. Code that runs
+//! returns from the page cache, with one minor fault per 64 KiB.
 //! `layout/functions.ld` keeps it apart from unused code. Only a glibc build has libraries: 1.7 MB
 //! of them are resident once the loader has read them.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
@@ -10,9 +11,24 @@
 use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::memory::smaps::{self, Mapping};
 use crate::sys::proc::LINE_BYTES_MAX;
+
+/// Whether pages are to be released at the next turn of the probe thread.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Asks the probe thread to release pages within a second. Whoever has run code that probing does
+/// not need calls this: an answer, a judgement, a handshake. One release serves all of a second.
+pub fn ask() {
+    ASKED.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether anybody has asked since the last call.
+pub fn was_asked() -> bool {
+    ASKED.swap(false, Ordering::Relaxed)
+}
 
 /// Unmaps the pages of every part of a mapped file that this process has never changed. If /proc is
 /// not available, it does nothing.
