@@ -865,7 +865,7 @@ _kube__canary() {
                     return 0
                     ;;
                 --link-series)
-                    COMPREPLY=($(compgen -W "full counters none" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "one full counters none" -- "${cur}"))
                     return 0
                     ;;
                 --max-series)

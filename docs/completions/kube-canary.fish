@@ -64,7 +64,8 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l rtt-buck
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l max-peers -d 'Largest number of other nodes to probe, up to 256, selected so that at least N/2 nodes probe each; 0 means all; the same on every node' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l network -d 'pod, or pod,node: peers are also probed at their nodes\' own addresses, which they report' -r -f -a "pod\t''
 pod\,node\t''"
-complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l link-series -d 'Series of each link: full (counters and a histogram), counters, or none' -r -f -a "full\t''
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l link-series -d 'Series of each link: one (three counters, and one histogram), full (all), counters, or none' -r -f -a "one\t''
+full\t''
 counters\t''
 none\t''"
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l max-series -d 'Largest number of exported series, 200 to 10000000; links beyond it are left out' -r -f

@@ -5,6 +5,7 @@
 //! than probes.
 
 use super::protobuf::FamilyKind;
+use super::series::LinkSeries;
 use crate::peers::Method;
 use crate::statistics::{MtuReading, PeerReading, UdpLinks, ZoneReading};
 
@@ -32,6 +33,8 @@ pub enum FamilyContent {
     ZoneCounter(fn(&ZoneReading) -> u64),
     /// A gauge of a link that UDP probes find out, read by this function.
     UdpGauge(fn(&UdpLinks<'_>) -> u64),
+    /// The same of all links of a zone pair, as the second function puts them together.
+    ZoneGauge(fn(&UdpLinks<'_>) -> u64, fn(u64, u64) -> u64),
     /// The round-trip times of a link or a zone pair.
     Rtt,
     /// The delay between a probe's planned and actual send time.
@@ -48,6 +51,9 @@ pub enum FamilyContent {
     CheckCertificate,
 }
 
+/// A label of a family, besides those of its subject.
+type Label = Option<(&'static str, &'static str)>;
+
 /// The description of one metric family.
 #[derive(Clone, Copy, Debug)]
 pub struct FamilyDescription {
@@ -61,8 +67,10 @@ pub struct FamilyDescription {
     pub content: FamilyContent,
     /// The methods of the links and zone pairs that have this family.
     pub methods: &'static [Method],
+    /// The first value of `--link-series` that exports this family of links.
+    pub links: LinkSeries,
     /// A label of the family, after those of its subject.
-    pub label: Option<(&'static str, &'static str)>,
+    pub label: Label,
 }
 
 /// The families of every method.
@@ -72,6 +80,8 @@ const PACKETS: &[Method] = &[Method::Icmp, Method::Udp];
 /// The families of ICMP alone, so that a scrape stays within its budget. The reports have these
 /// numbers of the other methods, too.
 const ECHO: &[Method] = &[Method::Icmp];
+/// The families of UDP alone.
+const UDP: &[Method] = &[Method::Udp];
 
 impl FamilyDescription {
     /// Returns the metric type of the family.
@@ -81,7 +91,9 @@ impl FamilyDescription {
             | FamilyContent::ZoneCounter(_)
             | FamilyContent::CheckAttempts
             | FamilyContent::CheckFailures => FamilyKind::Counter,
-            FamilyContent::UdpGauge(_) | FamilyContent::CheckCertificate => FamilyKind::Gauge,
+            FamilyContent::UdpGauge(_) | FamilyContent::ZoneGauge(..) | FamilyContent::CheckCertificate => {
+                FamilyKind::Gauge
+            }
             FamilyContent::Rtt | FamilyContent::SendLag | FamilyContent::ReadDelay | FamilyContent::CheckTimes => {
                 FamilyKind::Histogram
             }
@@ -89,31 +101,31 @@ impl FamilyDescription {
     }
 }
 
-const fn link(
-    name: &'static str,
-    methods: &'static [Method],
-    value: fn(&PeerReading) -> u64,
-    help: &'static str,
-) -> FamilyDescription {
+const fn link(name: &'static str, value: fn(&PeerReading) -> u64, help: &'static str) -> FamilyDescription {
+    let content = FamilyContent::LinkCounter(value);
     FamilyDescription {
         name,
         help,
         scope: FamilyScope::Link,
-        content: FamilyContent::LinkCounter(value),
-        methods,
+        content,
+        methods: ANY,
+        links: LinkSeries::Counters,
         label: None,
     }
 }
 
-const fn zone(name: &'static str, value: fn(&ZoneReading) -> u64, help: &'static str) -> FamilyDescription {
-    FamilyDescription {
-        name,
-        help,
-        scope: FamilyScope::Zone,
-        content: FamilyContent::ZoneCounter(value),
-        methods: ANY,
-        label: None,
-    }
+const fn rare(name: &'static str, value: fn(&PeerReading) -> u64, help: &'static str) -> FamilyDescription {
+    FamilyDescription { methods: ECHO, links: LinkSeries::Full, ..link(name, value, help) }
+}
+
+const fn zone(
+    name: &'static str,
+    methods: &'static [Method],
+    value: fn(&ZoneReading) -> u64,
+    help: &'static str,
+) -> FamilyDescription {
+    let content = FamilyContent::ZoneCounter(value);
+    FamilyDescription { name, help, scope: FamilyScope::Zone, content, methods, links: LinkSeries::None, label: None }
 }
 
 const fn times(
@@ -123,27 +135,41 @@ const fn times(
     methods: &'static [Method],
     help: &'static str,
 ) -> FamilyDescription {
-    FamilyDescription { name, help, scope, content, methods, label: None }
+    FamilyDescription { name, help, scope, content, methods, links: LinkSeries::One, label: None }
 }
 
 const fn check(name: &'static str, content: FamilyContent, help: &'static str) -> FamilyDescription {
-    FamilyDescription { name, help, scope: FamilyScope::Check, content, methods: ANY, label: None }
+    let scope = FamilyScope::Check;
+    FamilyDescription { name, help, scope, content, methods: ANY, links: LinkSeries::None, label: None }
 }
 
 const fn udp(
     name: &'static str,
-    label: Option<(&'static str, &'static str)>,
+    label: Label,
     value: fn(&UdpLinks<'_>) -> u64,
     help: &'static str,
 ) -> FamilyDescription {
-    FamilyDescription {
-        name,
-        help,
-        scope: FamilyScope::Udp,
-        content: FamilyContent::UdpGauge(value),
-        methods: &[Method::Udp],
-        label,
-    }
+    let content = FamilyContent::UdpGauge(value);
+    FamilyDescription { name, help, scope: FamilyScope::Udp, content, methods: UDP, links: LinkSeries::Full, label }
+}
+
+const fn zone_udp(
+    name: &'static str,
+    label: Label,
+    value: fn(&UdpLinks<'_>) -> u64,
+    together: fn(u64, u64) -> u64,
+    help: &'static str,
+) -> FamilyDescription {
+    let content = FamilyContent::ZoneGauge(value, together);
+    FamilyDescription { name, help, scope: FamilyScope::Zone, content, methods: UDP, links: LinkSeries::None, label }
+}
+
+fn losing(link: &UdpLinks<'_>) -> u64 {
+    link.losing().into_iter().filter(|is_losing| *is_losing).count() as u64
+}
+
+fn hops(link: &UdpLinks<'_>) -> u64 {
+    link.hops().map_or(0, u64::from)
 }
 
 fn path_mtu(link: &UdpLinks<'_>) -> u64 {
@@ -153,6 +179,11 @@ fn path_mtu(link: &UdpLinks<'_>) -> u64 {
     }
 }
 
+/// Returns the smaller of two numbers that are 0 if they are not known.
+fn least_known(one: u64, other: u64) -> u64 {
+    if one == 0 || other == 0 { one.max(other) } else { one.min(other) }
+}
+
 fn sum(counts: &[u32]) -> u64 {
     counts.iter().map(|count| u64::from(*count)).sum()
 }
@@ -160,41 +191,58 @@ fn sum(counts: &[u32]) -> u64 {
 /// Every family, in the order of exposition.
 #[rustfmt::skip]
 pub const FAMILIES: &[FamilyDescription] = &[
-    link("kube_canary_probes_received_total", ANY, |link| link.received,
+    link("kube_canary_probes_received_total", |link| link.received,
         "Probes answered within the timeout."),
-    link("kube_canary_probes_lost_total", ANY, |link| link.lost,
+    link("kube_canary_probes_lost_total", |link| link.lost,
         "Probes not answered within the timeout."),
     times("kube_canary_probe_rtt_seconds", FamilyScope::Link, FamilyContent::Rtt, PACKETS,
         "Round-trip times of answered probes; for UDP without the time that the far agent took."),
-    link("kube_canary_probes_late_total", ECHO, |link| link.late.into(),
+    rare("kube_canary_probes_late_total", |link| link.late.into(),
         "Probes answered after they were counted as lost."),
-    link("kube_canary_probes_duplicate_total", ECHO, |link| link.duplicate.into(),
+    rare("kube_canary_probes_duplicate_total", |link| link.duplicate.into(),
         "Further replies to a probe already answered."),
-    link("kube_canary_probes_reordered_total", ECHO, |link| link.reordered.into(),
+    rare("kube_canary_probes_reordered_total", |link| link.reordered.into(),
         "Probes answered in time, but after a later probe."),
-    link("kube_canary_probes_corrupt_total", ECHO, |link| link.corrupt.into(),
+    rare("kube_canary_probes_corrupt_total", |link| link.corrupt.into(),
         "Replies whose bytes differ from those sent."),
-    link("kube_canary_probe_send_errors_total", ECHO, |link| sum(&link.send_errors),
+    rare("kube_canary_probe_send_errors_total", |link| sum(&link.send_errors),
         "Probes that the kernel refused to send; not losses."),
-    link("kube_canary_probes_terminating_total", ECHO, |link| sum(&link.terminating),
+    rare("kube_canary_probes_terminating_total", |link| sum(&link.terminating),
         "Probes to a peer that was terminating or had just left the list; in neither sent nor lost."),
-    link("kube_canary_probes_sent_total", ANY, |link| link.sent,
+    link("kube_canary_probes_sent_total", |link| link.sent,
         "Probes sent."),
-    udp("kube_canary_flows", Some(("state", "losing")),
-        |link| link.losing().into_iter().filter(|is_losing| *is_losing).count() as u64,
+    udp("kube_canary_flows", Some(("state", "losing")), losing,
         "Source ports of the link's UDP probes, by state: those that lose while the others do not."),
     udp("kube_canary_path_mtu_bytes", None, path_mtu,
         "Largest IP packet that reaches the peer; 0 until it is known."),
-    udp("kube_canary_path_hops", None, |link| link.hops().map_or(0, u64::from),
+    udp("kube_canary_path_hops", None, hops,
         "Hops from the peer to this node, by the TTL of its answers: 1 without a router between; 0 until it is known."),
-    zone("kube_canary_zone_probes_received_total", |zone| zone.received,
+    zone("kube_canary_zone_probes_received_total", ANY, |zone| zone.received,
         "Probes to all peers of a zone answered within the timeout."),
-    zone("kube_canary_zone_probes_lost_total", |zone| zone.lost,
+    zone("kube_canary_zone_probes_lost_total", ANY, |zone| zone.lost,
         "Probes to all peers of a zone not answered within the timeout."),
     times("kube_canary_zone_probe_rtt_seconds", FamilyScope::Zone, FamilyContent::Rtt, ECHO,
         "Round-trip times of answered probes to all peers of a zone."),
-    zone("kube_canary_zone_probes_sent_total", |zone| zone.sent,
+    zone("kube_canary_zone_probes_late_total", ECHO, |zone| zone.late,
+        "Probes to all peers of a zone answered after they were counted as lost."),
+    zone("kube_canary_zone_probes_duplicate_total", ECHO, |zone| zone.duplicate,
+        "Further replies of all peers of a zone to a probe already answered."),
+    zone("kube_canary_zone_probes_reordered_total", ECHO, |zone| zone.reordered,
+        "Probes to all peers of a zone answered in time, but after a later probe of the same link."),
+    zone("kube_canary_zone_probes_corrupt_total", ECHO, |zone| zone.corrupt,
+        "Replies of all peers of a zone whose bytes differ from those sent."),
+    zone("kube_canary_zone_probe_send_errors_total", ECHO, |zone| zone.send_errors,
+        "Probes to all peers of a zone that the kernel refused to send; not losses."),
+    zone("kube_canary_zone_probes_terminating_total", ECHO, |zone| zone.terminating,
+        "Probes to peers of a zone that were terminating or had just left the list; in neither sent nor lost."),
+    zone("kube_canary_zone_probes_sent_total", ANY, |zone| zone.sent,
         "Probes sent to all peers of a zone, counted when they are answered or lost."),
+    zone_udp("kube_canary_zone_flows", Some(("state", "losing")), losing, |one, other| one + other,
+        "Source ports of the UDP probes to all peers of a zone, by state: those that lose while others of their link do not."),
+    zone_udp("kube_canary_zone_path_mtu_bytes", None, path_mtu, least_known,
+        "Largest IP packet that reaches every peer of a zone whose path MTU is known; 0 until one is."),
+    zone_udp("kube_canary_zone_path_hops", None, hops, u64::max,
+        "Hops from the farthest peer of a zone to this node; 0 until one is known."),
     times("kube_canary_probe_send_lag_seconds", FamilyScope::Agent, FamilyContent::SendLag, ANY,
         "How much later than scheduled the agent sent its probes."),
     times("kube_canary_reply_read_delay_seconds", FamilyScope::Agent, FamilyContent::ReadDelay, ANY,
@@ -211,21 +259,25 @@ pub const FAMILIES: &[FamilyDescription] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::super::series::{ZONE_COUNTERS, link_counters, udp_gauges};
+    use super::super::series::{link_numbers, zone_numbers};
     use super::*;
 
     #[test]
     fn there_are_as_many_series_as_the_formula_says() {
-        for method in Method::ALL {
-            let count = |scope, kind| {
-                FAMILIES
-                    .iter()
-                    .filter(|family| (family.scope, family.kind()) == (scope, kind) && family.methods.contains(&method))
-                    .count()
+        let of = |scope, method, links| {
+            let is_of = |family: &&FamilyDescription| {
+                (family.scope, family.kind() == FamilyKind::Histogram) == (scope, false)
+                    && family.methods.contains(&method)
+                    && family.links <= links
             };
-            assert_eq!(count(FamilyScope::Link, FamilyKind::Counter), link_counters(method), "{method:?}");
-            assert_eq!(count(FamilyScope::Udp, FamilyKind::Gauge), udp_gauges(method), "{method:?}");
-            assert_eq!(count(FamilyScope::Zone, FamilyKind::Counter), ZONE_COUNTERS, "{method:?}");
+            FAMILIES.iter().filter(is_of).count()
+        };
+        for method in Method::ALL {
+            for (_, links) in LinkSeries::ALL {
+                let count = of(FamilyScope::Link, method, links) + of(FamilyScope::Udp, method, links);
+                assert_eq!(count, link_numbers(method, links), "{method:?} {links:?}");
+            }
+            assert_eq!(of(FamilyScope::Zone, method, LinkSeries::Full), zone_numbers(method), "{method:?}");
         }
     }
 }

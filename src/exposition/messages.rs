@@ -58,7 +58,7 @@ struct Scratch {
 struct Layout {
     scope: FamilyScope,
     /// The family before whose first metric this was noted. The agent's lags differ by family, and
-    /// so do the labels of what UDP probes find out, and the subjects of checks.
+    /// so do the subjects of checks. Some families have a label of their own.
     family: usize,
     /// For each subject, one more than the bytes of its labels. It is 0 if the
     /// subject did not exist.
@@ -121,8 +121,8 @@ impl Layout {
     /// Whether this layout is valid for another family, too.
     fn is_valid_for(&self, number: usize, family: &FamilyDescription) -> bool {
         self.scope == family.scope
-            && (!matches!(self.scope, FamilyScope::Agent | FamilyScope::Udp | FamilyScope::Check)
-                || self.family == number)
+            && FAMILIES[self.family].label == family.label
+            && (!matches!(self.scope, FamilyScope::Agent | FamilyScope::Check) || self.family == number)
     }
 
     /// Returns the shape of a subject's metric. Returns none if the subject did not exist.

@@ -3,13 +3,16 @@
 //!
 //! | | series in text |
 //! |---|---|
-//! | a link by ICMP, with `--link-series full` | 9 counters, and a histogram: a bucket per bound, `+Inf`, sum and count |
+//! | a link by the first method of `--probes`, with `--link-series one` | 3 counters, and a histogram: a bucket per bound, `+Inf`, sum and count |
+//! | the same by other methods | 3 counters |
+//! | a link with `--link-series counters` | 3 counters |
+//! | a link with `--link-series none` | 0 |
+//! | a link by ICMP, with `--link-series full` | 9 counters and a histogram |
 //! | the same by UDP | 3 counters, 3 gauges and a histogram |
 //! | the same by TCP | 3 counters |
-//! | a link with `--link-series counters` | the same without the histogram |
-//! | a link with `--link-series none` | 0 |
-//! | a pair of zones by ICMP | 3 counters and a histogram |
-//! | a pair of zones by UDP or TCP | 3 counters |
+//! | a pair of zones by ICMP | 9 counters and a histogram |
+//! | the same by UDP | 3 counters and 3 gauges |
+//! | the same by TCP | 3 counters |
 //!
 //! In protobuf a histogram is one series. If there are more series than `--max-series`, the links
 //! in the highest slots are left out entirely, in every format. A link keeps its slot as long as
@@ -19,21 +22,24 @@
 use crate::limits::MAX_SERIES_DEFAULT;
 use crate::peers::{Directory, Method, Methods, Network, SlotId, Via};
 
-/// Which series of a link are exported.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Which series of a link are exported. Each value exports what those before it do, and more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LinkSeries {
-    /// Counters and the histogram of round-trip times.
-    #[default]
-    Full,
-    /// The counters without the histogram.
-    Counters,
     /// No series. Zone pairs, reports and verdicts still include the measurements of the links.
     None,
+    /// The counters of probes sent, received and lost.
+    Counters,
+    /// One histogram of round-trip times: by ICMP, or by UDP if ICMP does not probe.
+    #[default]
+    One,
+    /// All histograms, rarer counters, and what UDP probes find out.
+    Full,
 }
 
 impl LinkSeries {
     /// The values that `--link-series` accepts.
-    pub const ALL: [(&str, Self); 3] = [("full", Self::Full), ("counters", Self::Counters), ("none", Self::None)];
+    pub const ALL: [(&str, Self); 4] =
+        [("one", Self::One), ("full", Self::Full), ("counters", Self::Counters), ("none", Self::None)];
 }
 
 /// The flags that decide which series are exported.
@@ -63,24 +69,24 @@ pub struct Shown {
     pub suppressed: usize,
 }
 
-/// Returns the number of counters of a link.
-pub const fn link_counters(method: Method) -> usize {
+/// Returns the number of counters and gauges of a link.
+pub const fn link_numbers(method: Method, links: LinkSeries) -> usize {
+    match (links, method) {
+        (LinkSeries::None, _) => 0,
+        (LinkSeries::Full, Method::Icmp) => 9,
+        (LinkSeries::Full, Method::Udp) => 6,
+        _ => 3,
+    }
+}
+
+/// Returns the number of counters and gauges of a zone pair.
+pub const fn zone_numbers(method: Method) -> usize {
     match method {
         Method::Icmp => 9,
-        Method::Udp | Method::Tcp => 3,
+        Method::Udp => 6,
+        Method::Tcp => 3,
     }
 }
-
-/// Returns the number of gauges of a link that UDP probes find out.
-pub const fn udp_gauges(method: Method) -> usize {
-    match method {
-        Method::Udp => 3,
-        Method::Icmp | Method::Tcp => 0,
-    }
-}
-
-/// Number of counters of a zone pair.
-pub const ZONE_COUNTERS: usize = 3;
 
 /// Returns the series of a histogram with `bounds` bounds: its buckets with `+Inf`, sum and count.
 pub const fn histogram_series(bounds: usize) -> usize {
@@ -93,24 +99,31 @@ impl SeriesSettings {
         if self.on_host_network { Network::Node.label() } else { network.label() }
     }
 
-    /// Returns the number of series of a link in the text format.
-    pub const fn series_per_link(&self, method: Method, bounds: usize) -> usize {
-        let numbers = link_counters(method) + udp_gauges(method);
-        match self.links {
-            LinkSeries::Full if !matches!(method, Method::Tcp) => numbers + histogram_series(bounds),
-            LinkSeries::Full | LinkSeries::Counters => numbers,
-            LinkSeries::None => 0,
-        }
+    /// Whether links have a histogram by this one of the methods.
+    pub fn has_times(&self, methods: Methods, method: Method) -> bool {
+        // By TCP, round-trip times are in the reports alone.
+        method != Method::Tcp
+            && match self.links {
+                LinkSeries::Full => true,
+                LinkSeries::One => methods.iter().next() == Some(method),
+                LinkSeries::Counters | LinkSeries::None => false,
+            }
+    }
+
+    fn series_per_link(&self, methods: Methods, method: Method, bounds: usize) -> usize {
+        let times = if self.has_times(methods, method) { histogram_series(bounds) } else { 0 };
+        link_numbers(method, self.links) + times
     }
 
     /// Returns the number of series of all links to a peer in the text format.
     pub fn series_per_peer(&self, methods: Methods, via: Via, bounds: usize) -> usize {
-        methods.iter().filter(|method| via.allows(*method)).map(|method| self.series_per_link(method, bounds)).sum()
+        let allowed = methods.iter().filter(|method| via.allows(*method));
+        allowed.map(|method| self.series_per_link(methods, method, bounds)).sum()
     }
 
     /// Returns which links are shown beside `others` other series. Histograms have `bounds` bounds.
     pub fn shown(&self, others: usize, methods: Methods, bounds: usize, directory: &Directory) -> Shown {
-        let per_slot: usize = methods.iter().map(|method| self.series_per_link(method, bounds)).sum();
+        let per_slot: usize = methods.iter().map(|method| self.series_per_link(methods, method, bounds)).sum();
         let slots_end = self.max.saturating_sub(others).checked_div(per_slot).unwrap_or(0);
         // A link that joins while a scrape is sent appears in the next scrape, with all of its
         // series.

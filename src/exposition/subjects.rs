@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::View;
 use super::families::{FamilyContent, FamilyDescription, FamilyScope};
-use super::series::{LinkSeries, SeriesSettings, Shown};
+use super::protobuf::FamilyKind;
+use super::series::{SeriesSettings, Shown};
 use crate::check::{CheckFailure, CheckPhase};
 use crate::limits::ZONES_MAX;
 use crate::peers::{Directory, Method, Methods, SlotId, Via, ZoneId};
@@ -42,17 +43,20 @@ pub enum Subject<'a> {
     /// The times of a phase of a check, their scale, and the time from which they count, in seconds
     /// since the epoch.
     CheckTimes(Arc<Histogram>, &'a Scale, u32),
-    /// A number of a check, and the time from which a counter counts.
-    CheckNumber(u64, Option<u32>),
+    /// A number of a check or a zone pair, and the time from which a counter counts.
+    Number(u64, Option<u32>),
 }
 
 impl Subjects<'_> {
     /// Whether the family is exported at all.
     pub fn has(&self, family: &FamilyDescription) -> bool {
         match (family.scope, family.content) {
-            (FamilyScope::Link, FamilyContent::Rtt) => self.series.links == LinkSeries::Full,
-            (FamilyScope::Udp, _) => self.series.links != LinkSeries::None && self.methods().has(Method::Udp),
-            (FamilyScope::Link, _) => self.series.links != LinkSeries::None,
+            (FamilyScope::Link, FamilyContent::Rtt) => {
+                self.methods().iter().any(|method| self.series.has_times(self.methods(), method))
+            }
+            (FamilyScope::Link | FamilyScope::Udp, _) => {
+                self.series.links >= family.links && family.methods.iter().any(|method| self.methods().has(*method))
+            }
             (FamilyScope::Check, content) => {
                 (0..self.end(family)).any(|subject| self.check(content, subject, |_, _| {}).is_some())
             }
@@ -74,7 +78,11 @@ impl Subjects<'_> {
     /// Whether the subject with this index has this family: not every method has all of them.
     pub fn is_in(&self, family: &FamilyDescription, subject: usize) -> bool {
         matches!(family.scope, FamilyScope::Agent | FamilyScope::Check)
-            || self.place_and_method(subject).is_some_and(|(_, method)| family.methods.contains(&method))
+            || self.place_and_method(subject).is_some_and(|(_, method)| {
+                family.methods.contains(&method)
+                    && ((family.scope, family.kind()) != (FamilyScope::Link, FamilyKind::Histogram)
+                        || self.series.has_times(self.methods(), method))
+            })
     }
 
     /// Returns one more than the index of the last subject.
@@ -120,7 +128,15 @@ impl Subjects<'_> {
             (FamilyScope::Agent, _) => return Some(Subject::Lag(statistics.send_lag(), statistics.created())),
             (FamilyScope::Zone, _) => {
                 let (zone, via) = zone_pair(place);
-                let found = Subject::Zone(statistics.method(method).zone(zone, via)?, statistics.zone_scale());
+                let pair = statistics.method(method).zone(zone, via)?;
+                let found = match family.content {
+                    FamilyContent::ZoneGauge(of_link, together) => {
+                        let of_pair = directory.peers().filter(|(_, peer)| (peer.zone(), peer.via()) == (zone, via));
+                        let links = of_pair.filter_map(|(slot, _)| statistics.udp(slot));
+                        Subject::Number(links.map(|link| of_link(&link)).reduce(together).unwrap_or(0), None)
+                    }
+                    _ => Subject::Zone(pair, statistics.zone_scale()),
+                };
                 label("source_zone", directory.own_zone());
                 (found, zone, via)
             }
@@ -161,10 +177,10 @@ impl Subjects<'_> {
                 FamilyContent::CheckFailures => {
                     let count = Some(record.failures[part]).filter(|count| *count > 0)?;
                     let reason = ("reason", CheckFailure::ALL[part].label());
-                    (Subject::CheckNumber(count, Some(since)), Some(reason))
+                    (Subject::Number(count, Some(since)), Some(reason))
                 }
-                FamilyContent::CheckCertificate => (Subject::CheckNumber(record.certificate_not_after?, None), None),
-                _ => (Subject::CheckNumber(record.attempts, Some(since)), None),
+                FamilyContent::CheckCertificate => (Subject::Number(record.certificate_not_after?, None), None),
+                _ => (Subject::Number(record.attempts, Some(since)), None),
             };
             label("check", &record.spec.name);
             label("target", &record.target);
@@ -199,7 +215,7 @@ impl Subject<'_> {
                 Some((count(&reading), Some(reading.created)))
             }
             (Self::Udp(link), FamilyContent::UdpGauge(value)) => Some((value(link), None)),
-            (Self::CheckNumber(number, since), _) => Some((*number, *since)),
+            (Self::Number(number, since), _) => Some((*number, *since)),
             _ => None,
         }
     }
@@ -210,7 +226,7 @@ impl Subject<'_> {
             Self::Link(link) => link.created(),
             Self::Zone(pair, _) => pair.created(),
             Self::Lag(_, created) | Self::CheckTimes(_, _, created) => *created,
-            Self::Udp(_) | Self::CheckNumber(..) => 0,
+            Self::Udp(_) | Self::Number(..) => 0,
         }
     }
 
@@ -221,7 +237,7 @@ impl Subject<'_> {
             Self::Zone(pair, scale) => pair.classic(scale),
             Self::Lag(lag, _) => lag.classic(),
             Self::CheckTimes(times, scale, _) => times.classic(scale),
-            Self::Udp(_) | Self::CheckNumber(..) => ClassicReading::default(),
+            Self::Udp(_) | Self::Number(..) => ClassicReading::default(),
         }
     }
 
@@ -232,7 +248,7 @@ impl Subject<'_> {
             Self::Zone(pair, _) => pair.read_rtt(times),
             Self::Lag(lag, _) => lag.read_into(times),
             Self::CheckTimes(phase, ..) => phase.read_into(times),
-            Self::Udp(_) | Self::CheckNumber(..) => {}
+            Self::Udp(_) | Self::Number(..) => {}
         }
     }
 }

@@ -62,14 +62,18 @@ impl Statistics {
                 bump(&self.stamps[stamp as usize], 1);
                 self.zone_scale.cell(rtt)
             }
-            Event::Lost => 0,
             Event::NotSent(reason) => {
                 let via = Via::ALL.get(usize::from(peer.hot.via.load(Ordering::Relaxed)));
                 let family = via.map_or(Family::V4, |via| via.family);
-                return self.send_errors.count(method, family, reason);
+                self.send_errors.count(method, family, reason);
+                0
             }
-            Event::Terminating { answered } => return bump(&self.terminating[usize::from(!answered)], 1),
-            _ => return,
+            Event::Terminating { answered } => {
+                bump(&self.terminating[usize::from(!answered)], 1);
+                0
+            }
+            Event::Sent | Event::Extra { .. } => return,
+            Event::Lost | Event::Late | Event::Duplicate | Event::Corrupt => 0,
         };
         let (zone, via) = (peer.hot.zone.load(Ordering::Relaxed), peer.hot.via.load(Ordering::Relaxed));
         if let Some(pair) = numbers.zones.get(ZoneId(zone), via) {

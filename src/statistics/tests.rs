@@ -59,6 +59,8 @@ fn events_count_for_the_peer_and_for_its_zone() {
     let (zone, mut rtt) = (pair.read(), HistogramReading::default());
     pair.read_rtt(&mut rtt);
     assert_eq!((zone.sent, zone.received, zone.lost, rtt.count()), (2, 1, 1, 1));
+    let ZoneReading { late, duplicate, reordered, corrupt, send_errors, terminating, .. } = zone;
+    assert_eq!([late, duplicate, reordered, corrupt, send_errors, terminating], [1; 6]);
     assert!(peer.created >= s.created() && zone.created >= s.created() && s.created() > 1_600_000_000);
     assert!(
         s.method(Method::Icmp).zone(ZoneId(1), Via::ALL[0]).is_none()

@@ -66,6 +66,12 @@ pub struct ZoneStatistics {
     sent: AtomicU64,
     received: AtomicU64,
     lost: AtomicU64,
+    late: AtomicU64,
+    duplicate: AtomicU64,
+    reordered: AtomicU64,
+    corrupt: AtomicU64,
+    send_errors: AtomicU64,
+    terminating: AtomicU64,
     /// When the pair began to count, in seconds since the epoch.
     created: AtomicU32,
     rtt: Histogram,
@@ -80,6 +86,18 @@ pub struct ZoneReading {
     pub received: u64,
     /// Number of probes not answered within the timeout.
     pub lost: u64,
+    /// Number of probes answered after they were counted as lost.
+    pub late: u64,
+    /// Number of further replies to a probe already answered.
+    pub duplicate: u64,
+    /// Number of probes answered in time, but after a later probe.
+    pub reordered: u64,
+    /// Number of replies whose bytes differ from those sent.
+    pub corrupt: u64,
+    /// Number of probes that the kernel refused to send.
+    pub send_errors: u64,
+    /// Number of probes to peers that were terminating or had just left.
+    pub terminating: u64,
     /// When the pair began to count, in seconds since the epoch.
     pub created: u32,
 }
@@ -92,6 +110,12 @@ impl ZoneStatistics {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            late: AtomicU64::new(0),
+            duplicate: AtomicU64::new(0),
+            reordered: AtomicU64::new(0),
+            corrupt: AtomicU64::new(0),
+            send_errors: AtomicU64::new(0),
+            terminating: AtomicU64::new(0),
             created: AtomicU32::new(0),
             rtt: rtt_scale.map_or_else(Histogram::default, Histogram::new),
         }
@@ -109,10 +133,15 @@ impl ZoneStatistics {
     /// Needs the directory's write lock, which keeps readers out.
     pub(super) fn end(&self) {
         self.in_use.store(false, Ordering::Relaxed);
-        for counter in [&self.sent, &self.received, &self.lost] {
+        for counter in self.counters() {
             counter.store(0, Ordering::Relaxed);
         }
         self.rtt.reset();
+    }
+
+    const fn counters(&self) -> [&AtomicU64; 9] {
+        let Self { sent, received, lost, late, duplicate, reordered, corrupt, send_errors, terminating, .. } = self;
+        [sent, received, lost, late, duplicate, reordered, corrupt, send_errors, terminating]
     }
 
     pub(super) fn is_in_use(&self) -> bool {
@@ -122,16 +151,24 @@ impl ZoneStatistics {
     /// Counts an event. `cell` is that of its round-trip time.
     pub(super) fn record(&self, event: Event, cell: usize) {
         match event {
-            Event::Received { rtt, .. } => {
+            Event::Received { rtt, reordered, .. } => {
                 bump(&self.sent, 1);
                 self.rtt.observe(rtt, cell);
                 bump(&self.received, 1);
+                if reordered {
+                    bump(&self.reordered, 1);
+                }
             }
             Event::Lost => {
                 bump(&self.sent, 1);
                 bump(&self.lost, 1);
             }
-            _ => {}
+            Event::Late => bump(&self.late, 1),
+            Event::Duplicate => bump(&self.duplicate, 1),
+            Event::Corrupt => bump(&self.corrupt, 1),
+            Event::NotSent(_) => bump(&self.send_errors, 1),
+            Event::Terminating { .. } => bump(&self.terminating, 1),
+            Event::Sent | Event::Extra { .. } => {}
         }
     }
 
@@ -152,11 +189,18 @@ impl ZoneStatistics {
 
     /// Reads all numbers but the round-trip times. `sent` is read last.
     pub fn read(&self) -> ZoneReading {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Acquire);
         ZoneReading {
-            lost: self.lost.load(Ordering::Acquire),
-            received: self.received.load(Ordering::Acquire),
+            lost: read(&self.lost),
+            received: read(&self.received),
+            late: read(&self.late),
+            duplicate: read(&self.duplicate),
+            reordered: read(&self.reordered),
+            corrupt: read(&self.corrupt),
+            send_errors: read(&self.send_errors),
+            terminating: read(&self.terminating),
             created: self.created(),
-            sent: self.sent.load(Ordering::Acquire),
+            sent: read(&self.sent),
         }
     }
 }

@@ -48,7 +48,9 @@ impl Agent {
     /// answered.
     pub fn measured() -> Self {
         // A judge, as it would be after twenty seconds, has more series.
-        let flags = [&PEERS[..], &["--interval", "50ms", "--timeout", "3s", "--judge", "never"]].concat();
+        let flags =
+            [&PEERS[..], &["--interval", "50ms", "--timeout", "3s", "--judge", "never"], &["--link-series", "full"]]
+                .concat();
         let agent = Self::of(&mut command_by("icmp,udp,tcp", PLAIN, &flags));
         agent.wait_for_answers(&["a", "b"]);
         agent
@@ -107,7 +109,7 @@ pub fn peers_file(count: u32) -> PathBuf {
 /// buffers for a client.
 pub fn talkative(program: impl AsRef<Path>) -> Agent {
     let file = peers_file(600);
-    let flags = ["--interval", "300s", "--max-peers", "0", "--max-series", "10000000"];
+    let flags = ["--interval", "300s", "--max-peers", "0", "--max-series", "10000000", "--link-series", "full"];
     let agent = Agent::of(command(program, &flags).arg("--peers-file").arg(&file));
     until("a scrape of all peers", || {
         let length = agent.get("/metrics").body.len();

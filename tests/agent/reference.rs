@@ -38,18 +38,22 @@ zero bucket.
 |---|---:|---:|
 | the agent | 104 to 116 | 76 to 88 |
 | a judge: `judged_nodes`, `judgement_age_seconds`, `judgements_failed_total`, `verdicts_dropped`, and 3 for each of at most 64 verdicts | 4 to 196 | 4 to 196 |
-| a pair of zones by ICMP: 3 counters and a histogram | 18 | 4 |
-| a pair of zones by UDP or TCP: 3 counters | 3 | 3 |
-| a link by ICMP with `--link-series full`, the default: 9 counters and a histogram | 24 | 10 |
+| a pair of zones by ICMP: 9 counters and a histogram | 24 | 10 |
+| a pair of zones by UDP: 3 counters and 3 gauges | 6 | 6 |
+| a pair of zones by TCP: 3 counters | 3 | 3 |
+| a link by ICMP with `--link-series one`, the default: 3 counters and a histogram | 18 | 4 |
+| a link by UDP or TCP: 3 counters | 3 | 3 |
+| a link by ICMP with `--link-series full`: 9 counters and a histogram | 24 | 10 |
 | a link by UDP: 3 counters, 3 gauges and a histogram | 21 | 7 |
 | a link by TCP: 3 counters | 3 | 3 |
-| a link with `--link-series counters` | as above, without the histogram | |
+| a link with `--link-series counters` | 3 | 3 |
 | a link with `--link-series none` | 0 | 0 |
 | a check: its attempts, a histogram for each of its 1 to 4 phases, a counter for each reason that has occurred, and when a certificate expires | 1 to 78 | 1 to 22 |
 
-So a peer with one address has 48 series in text and 20 in protobuf by the three protocols of `--probes`, and a pair of zones 24 and 10.
-With 24 peers in 3 zones that is 24 × 48 + 3 × 24 = 1,224 in text, and 24 × 20 + 3 × 10 = 510 in protobuf, beside those of the agent;
-with `--probes icmp` it is 630 and 252. At the nodes' addresses (`--network pod,node`), ICMP alone probes.
+So a peer with one address has 24 series in text and 10 in protobuf by the three protocols of `--probes` (48 and 20 with `full`), and a
+pair of zones 33 and 19. With 24 peers in 3 zones that is 24 × 24 + 3 × 33 = 675 in text, and 24 × 10 + 3 × 19 = 297 in protobuf, beside
+those of the agent; with `--probes icmp` it is 504 and 126. Without ICMP, links have the histogram of UDP. At the nodes' addresses
+(`--network pod,node`), ICMP alone probes.
 
 With other bounds than the default's twelve, a histogram has three series more than it has bounds. Where all of them in text are more
 than `--max-series` (10,000 by default), whole links are left out, the same ones in every format, and `suppressed_series` counts their series.
@@ -65,12 +69,14 @@ const SECTIONS: [(&str, &str); 5] = [
     (
         "Per link",
         "`source_node` and `source_zone` are the agent's own; `network` is `pod` or `node` (always `node` for an agent on the host \
-         network), `protocol` `icmp`, `udp` or `tcp`, or over IPv6 `icmpv6`, `udpv6` or `tcpv6`. By UDP and TCP there are only the counters \
-         of probes sent, received and lost; round-trip times and SYN retransmissions of TCP are in `/api/v1/peers` alone; by UDP also the histogram, and what has no other protocol: flows, path MTU and hops.",
+         network), `protocol` `icmp`, `udp` or `tcp`, or over IPv6 `icmpv6`, `udpv6` or `tcpv6`. By default there are the counters of \
+         probes sent, received and lost, and the histogram by ICMP. With `--link-series full` there are also the other counters of ICMP, the \
+         histogram of UDP, and what UDP alone finds out: flows, path MTU and hops. Round-trip times and SYN retransmissions of TCP are in \
+         `/api/v1/peers` alone.",
     ),
     (
         "Per pair of zones",
-        "All peers of a zone together, whatever `--link-series` and `--max-series` are. The histogram is of ICMP.",
+        "All peers of a zone together, whatever `--link-series` and `--max-series` are. The histogram and the rarer counters are of ICMP, the gauges of UDP.",
     ),
     ("Per check", "`check` is its name and `target` what it asks, without a query. Only with checks."),
     (
@@ -186,8 +192,9 @@ const SOMETIMES: [[&str; 5]; 17] = [
 ];
 
 /// Labels with few values, all of which are always there.
-const CLOSED: [(&str, &str); 9] = [
+const CLOSED: [(&str, &str); 10] = [
     ("kube_canary_flows", "state"),
+    ("kube_canary_zone_flows", "state"),
     ("kube_canary_memory_bytes", "category"),
     ("kube_canary_memory_bytes", "state"),
     ("kube_canary_peers", "state"),

@@ -62,10 +62,11 @@ pub struct Link {
     pub lost: f64,
     /// Of those, the probes whose reply came after the timeout.
     pub late: f64,
+    /// Probes of the agent, to whichever peer, that its kernel refused to send.
     pub send_errors: f64,
-    /// Observations in the RTT histogram.
+    /// Observations in the RTT histogram, which links by ICMP have.
     pub rtts: f64,
-    /// Probes to a peer that was terminating or had just left, whatever their fate.
+    /// Probes of the agent to any peer that was terminating or had just left, whatever their fate.
     pub terminating: f64,
 }
 
@@ -169,8 +170,14 @@ pub fn read(get: impl Fn(&str) -> Result<String, String>) -> Result<Pages, Strin
 /// As [`links`].
 pub fn links_of(node: &str, [metrics, report]: &Pages, zones: &Zones) -> Result<Links, String> {
     let mut links = Links::new();
+    let [mut send_errors, mut terminating] = [0.0; 2];
     for sample in exposition::parse(metrics)? {
         let Some(name) = sample.name.strip_prefix("kube_canary_") else { continue };
+        match name {
+            "send_errors_by_reason_total" => send_errors += sample.value,
+            "terminating_by_result_total" => terminating += sample.value,
+            _ => {}
+        }
         let (source, peer) = (sample.label("source_node"), sample.label("peer_node"));
         if peer.is_empty() || sample.label("network") != "pod" {
             continue;
@@ -186,11 +193,12 @@ pub fn links_of(node: &str, [metrics, report]: &Pages, zones: &Zones) -> Result<
             "probes_sent_total" => link.sent = sample.value,
             "probes_received_total" => link.received = sample.value,
             "probes_lost_total" => link.lost = sample.value,
-            "probe_send_errors_total" => link.send_errors += sample.value,
             "probe_rtt_seconds_count" => link.rtts = sample.value,
-            "probes_terminating_total" => link.terminating += sample.value,
             _ => {}
         }
+    }
+    for link in links.values_mut() {
+        (link.send_errors, link.terminating) = (send_errors, terminating);
     }
     let report: Value = serde_json::from_str(report).map_err(|error| format!("{error}: {report}"))?;
     for peer in report["peers"].as_array().into_iter().flatten().filter(|peer| peer["network"] == "pod") {

@@ -43,7 +43,7 @@ impl<'a> Agent<'a> {
         });
         command.args(["run", "--discovery", "static", "--node-name", name, "--listen", &http.to_string()]);
         // The reference pings, and some peers are no agents.
-        command.arg("--peers-file").arg(peers).args(["--probes", "icmp"]).args(flags);
+        command.arg("--peers-file").arg(peers).args(["--probes", "icmp", "--link-series", "full"]).args(flags);
         // The series of a judge come and go with its verdicts.
         command.env("KUBE_CANARY_JUDGE", "never");
         let mut process = Process::start(&mut command, Path::new(DIRECTORY));

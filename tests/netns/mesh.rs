@@ -190,7 +190,7 @@ pub fn wait_for_link(namespace: &Namespace, name: &str) {
 pub fn command(node: &Node, socket: Socket, peers: &Path, port: u16, flags: &[&str]) -> Command {
     let mut command = node.namespace.command(PROGRAM);
     command.args(["run", "--discovery", "static", "--interval", INTERVAL, "--timeout", "1s", "--node-name", node.name]);
-    command.args(["--probes", "icmp"]);
+    command.args(["--probes", "icmp", "--link-series", "full"]);
     command.arg("--peers-file").arg(peers).args(["--listen", &format!("127.0.0.1:{port}")]).args(flags);
     socket.permit(&node.namespace, &mut command);
     command

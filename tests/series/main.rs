@@ -14,3 +14,4 @@ mod protobuf;
 mod size;
 #[path = "../common/splitmix.rs"]
 mod splitmix;
+mod zones;

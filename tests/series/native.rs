@@ -3,6 +3,7 @@
 
 use kube_canary::exposition::{Format, LinkSeries};
 use kube_canary::limits::MAX_SERIES_DEFAULT;
+use kube_canary::peers::Methods;
 use kube_canary::prober::{Event, Stamp};
 use kube_canary::units::Nanos;
 
@@ -106,7 +107,14 @@ const MOVING: [&str; 4] = ["process_", "kube_canary_memory", "kube_canary_alloca
 #[test]
 fn all_formats_have_the_same_series_types_and_values() {
     let _no_leaks = NoLeaks::here();
-    let (agent, _) = measured(99);
+    let by_all = Agent::by(Methods::ALL, LinkSeries::Full, MAX_SERIES_DEFAULT, 2);
+    by_all.list(&ways(3, false, false), NOW);
+    for agent in [measured(99).0, by_all] {
+        have_the_same(&agent);
+    }
+}
+
+fn have_the_same(agent: &Agent) {
     let families = protobuf::parse(&agent.scrape(NOW, Format::Protobuf).bytes());
     let text = agent.scrape(NOW, Format::Text).text();
     let samples = parse(&text).expect("text");

@@ -43,7 +43,7 @@ const LEFT_BYTES: usize = 180_000;
 #[test]
 fn a_scrape_in_progress_is_completed_and_counts_every_answer() {
     let file = peers_file(200);
-    let flags = ["--interval", "100ms", "--max-peers", "0", "--max-series", "10000000"];
+    let flags = ["--interval", "100ms", "--max-peers", "0", "--max-series", "10000000", "--link-series", "full"];
     let mut agent = Agent::of(command(PLAIN, &flags).arg("--peers-file").arg(&file));
     until_so("all have answered", || {
         let metrics = agent.metrics();

@@ -131,7 +131,7 @@ class Mesh:
         comes.
         """
         window, before, count = queries.BUILT_IN["__rate_interval"], queries.CUSTOM["before"], len(self.agents)
-        first, lossy = self.agents[0][0], self.agents[1][0]
+        zone, lossy = self.agents[0][2], self.agents[1][0]
         links = count * (count - 1)
         form = f"histogram_count(rate(kube_canary_probe_rtt_seconds{{protocol='icmp'}}[{window}]))" if server.has_native else \
             f"rate(kube_canary_probe_rtt_seconds_count{{protocol='icmp'}}[{window}])"
@@ -141,9 +141,9 @@ class Mesh:
             "every other agent loses what it sends to the lossy one":
                 f'count(rate(kube_canary_probes_lost_total{{peer_node="{lossy}",protocol="icmp"}}[{window}]) > 0) == {count - 1}',
             "a peer cannot be sent to":
-                f'rate(kube_canary_probe_send_errors_total{{source_node="{first}"}}[{window}]) > 0',
+                f'rate(kube_canary_zone_probe_send_errors_total{{source_zone="{zone}"}}[{window}]) > 0',
             "two judges hold a verdict": "count by (id) (kube_canary_verdict == 1) >= 2",
-            "a peer has left": f'rate(kube_canary_probes_terminating_total{{source_node="{first}"}}[{window}]) > 0',
+            "a peer has left": f'rate(kube_canary_zone_probes_terminating_total{{source_zone="{zone}"}}[{window}]) > 0',
             "there is a past":
                 f"count(count by (source_node) (kube_canary_probes_sent_total offset {before})) == {count}",
         }
