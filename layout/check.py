@@ -54,13 +54,13 @@ def is_arm64(linked: str) -> bool:
 
 def misplaced(linked: str) -> str | None:
     """What is wrong with the place of the functions for arm64."""
-    steady, bytes_before = place(linked, ".text.steady")
-    added, bytes_added = place(linked, ".text.steady_aarch64")
+    unread, bytes_before = place(linked, ".text.unread")
+    added, bytes_added = place(linked, ".text.unread_aarch64")
     if not bytes_added:
-        return ".text.steady_aarch64 is empty"
-    gap = added - (steady + bytes_before)
+        return ".text.unread_aarch64 is empty"
+    gap = added - (unread + bytes_before)
     # A page, in which the functions begin behind the last of the others.
-    return None if 0 <= gap < 4096 else f".text.steady_aarch64 is {gap} bytes behind the end of .text.steady"
+    return None if 0 <= gap < 4096 else f".text.unread_aarch64 is {gap} bytes behind the end of .text.unread"
 
 
 def stale(script: list[str], maps: list[str]) -> list[str]:
