@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube_canary::commands::act::run_until;
+use kube_canary::commands::doctor::act::{ActSummary, of_processes};
 use kube_canary::config::{ActSettings, AgentUrl, Agents, Host, MaxNodes, NodeConditions, Receiver};
 use kube_canary::discovery::KubernetesConfig;
 use kube_canary::discovery::kubernetes::{ApiServer, Timing};
@@ -205,6 +206,22 @@ async fn until(what: &str, seen: &Mutex<Seen>, is_there: impl Fn(&Seen) -> bool)
     tokio::time::timeout(PATIENCE, polling).await.unwrap_or_else(|_| panic!("still waiting for {what}"));
 }
 
+/// Waits until what `doctor` asks act for `is_there`.
+async fn until_said(listen: SocketAddr, is_there: impl Fn(&ActSummary) -> bool) {
+    let urls = [AgentUrl { host: Host::Address(listen.ip()), port: listen.port() }];
+    let polling = async {
+        while !of_processes(&urls).await.is_some_and(|said| is_there(&said)) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, polling).await.expect("still waiting for what act says");
+}
+
+/// Returns an address at which nothing listens.
+async fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
+}
+
 fn status(seen: &Seen, node: &str) -> String {
     seen.conditions.get(node).map_or_else(String::new, |it| it["status"].as_str().unwrap().to_owned())
 }
@@ -242,7 +259,7 @@ async fn a_verdict_becomes_an_event_a_message_and_a_condition_and_all_three_end(
         },
         holder: "act-1".into(),
         round: Duration::from_millis(20),
-        listen: "127.0.0.1:0".parse().unwrap(),
+        listen: free_address().await,
         conditions: Some(NodeConditions {
             dry_run: false,
             hold: Duration::ZERO,
@@ -261,10 +278,17 @@ async fn a_verdict_becomes_an_event_a_message_and_a_condition_and_all_three_end(
         until("the condition", &seen, |seen| status(seen, "n2") == "True").await;
         until("the others", &seen, |seen| ["n1", "n3"].iter().all(|node| status(seen, node) == "False")).await;
         until("a message", &seen, |seen| seen.messages.len() == 1).await;
+        until_said(settings.listen, |said| {
+            let has_condition = said.nodes.iter().any(|of| of.node == "n2" && of.since_unix_seconds.is_some());
+            let is_sent = said.messages.iter().any(|of| of.receiver == "webhook" && of.sent == 1);
+            said.acts && said.nodes.len() == 1 && said.events == 1 && has_condition && is_sent
+        })
+        .await;
         *is_bad.lock().unwrap() = false;
         until("the end of the condition", &seen, |seen| status(seen, "n2") == "False").await;
         until("the end's message", &seen, |seen| seen.messages.len() == 2).await;
         until("the end's Event", &seen, |seen| seen.events.len() == 2).await;
+        until_said(settings.listen, |said| said.nodes.is_empty() && said.verdicts == 0 && said.events == 2).await;
         stop.send(()).unwrap();
     };
     let stopped = async {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::PATCHES_PER_ROUND;
+use crate::commands::doctor::act::NodeCondition;
 use crate::config::NodeConditions;
 use crate::limits::AGENTS_MAX;
 use crate::mesh::verdicts::{Kind, Severity, Verdict};
@@ -93,6 +94,15 @@ impl Status {
     }
 }
 
+/// Returns the reason that a condition has in the API.
+pub const fn condition_reason(status: Status, reason: Option<Reason>) -> &'static str {
+    match (status, reason) {
+        (Status::Unknown, _) => "JudgesSilent",
+        (Status::True, Some(reason)) => reason.label(),
+        _ => "NoNetworkProblem",
+    }
+}
+
 /// What the API says of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
@@ -153,6 +163,8 @@ struct ConditionedNode {
     facts: Option<(NodeFacts, Duration)>,
     /// What the API server last accepted.
     accepted: Option<(Status, Option<Reason>)>,
+    /// When this process has given it that status.
+    since_unix_seconds: Option<u64>,
 }
 
 impl ConditionedNode {
@@ -274,6 +286,19 @@ impl Conditions {
         self.nodes.values().filter(|node| node.is_not_false()).count()
     }
 
+    /// Returns the conditions that are not False, as the API server has accepted them.
+    pub fn accepted_not_false(&self) -> impl Iterator<Item = NodeCondition> {
+        self.nodes.iter().filter_map(|(name, node)| {
+            let (status, reason) = node.accepted.filter(|(status, _)| *status != Status::False)?;
+            Some(NodeCondition {
+                node: name.clone(),
+                status: status.label().to_owned(),
+                reason: condition_reason(status, reason).to_owned(),
+                since_unix_seconds: node.since_unix_seconds,
+            })
+        })
+    }
+
     /// Returns the number of nodes with a verdict that waits for its time or for a place.
     pub fn waiting(&self) -> usize {
         self.nodes.values().filter(|node| node.wanted.is_some() && node.claimed.is_none()).count()
@@ -338,8 +363,11 @@ impl Conditions {
     }
 
     /// Takes that the API server has accepted a change.
-    pub fn accepted(&mut self, change: &ConditionChange) {
+    pub fn accepted(&mut self, change: &ConditionChange, now_unix_seconds: u64) {
         if let Some(node) = self.nodes.get_mut(&change.node) {
+            if node.accepted.is_none_or(|(status, _)| status != change.status) {
+                node.since_unix_seconds = Some(now_unix_seconds);
+            }
             node.accepted = Some((change.status, change.reason));
         }
     }

@@ -1,10 +1,12 @@
-//! What act exposes of itself.
+//! What act exposes of itself: its metrics, and what `doctor` reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::commands::doctor::act::{ActSummary, ConditionMode, MessageCounts, NodeCondition, PATH};
 use crate::exposition::{FamilyWriter, Format};
 use crate::http::{Reply, Routes};
+use crate::sys::console::json_line;
 
 /// The numbers of the process.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,12 @@ pub struct Numbers {
     pub failures: u64,
     /// Start of the process, in seconds since the epoch.
     pub started: u32,
+    /// Whether it sets conditions.
+    pub mode: ConditionMode,
+    /// The first of the nodes whose condition is not False.
+    pub nodes: Vec<NodeCondition>,
+    /// The number of further ones.
+    pub not_listed: u64,
 }
 
 /// The numbers, as the loop and the HTTP worker share them.
@@ -43,6 +51,34 @@ impl ActMetrics {
     /// Returns the numbers to read or change.
     pub fn lock(&self) -> MutexGuard<'_, Numbers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the document that `doctor` reads.
+    fn summary(&self) -> ActSummary {
+        let numbers = self.lock();
+        let mut messages: BTreeMap<&str, MessageCounts> = BTreeMap::new();
+        for ((receiver, result), count) in &numbers.messages {
+            let counts = messages.entry(receiver).or_default();
+            (*receiver).clone_into(&mut counts.receiver);
+            *match *result {
+                "sent" => &mut counts.sent,
+                "failed" => &mut counts.failed,
+                "refused" => &mut counts.refused,
+                _ => &mut counts.lost,
+            } = *count;
+        }
+        ActSummary {
+            acts: numbers.leads,
+            conditions: numbers.mode,
+            judges_silent: numbers.is_silent,
+            verdicts: numbers.verdicts,
+            nodes: numbers.nodes.clone(),
+            nodes_not_listed: numbers.not_listed,
+            nodes_waiting: numbers.waiting,
+            events: numbers.events,
+            messages: messages.into_values().collect(),
+            started_unix_seconds: numbers.started.into(),
+        }
     }
 
     fn text(&self, format: Format) -> Vec<u8> {
@@ -110,8 +146,13 @@ impl Routes for ActRoutes {
                 let format = Format::accepted(accept);
                 Reply::Full { status: 200, content_type: format.content_type(), body: self.0.text(format) }
             }
+            PATH => Reply::Full {
+                status: 200,
+                content_type: "application/json",
+                body: json_line(&self.0.summary()).into_bytes(),
+            },
             "/healthz" | "/readyz" => Reply::text(200, "ok\n"),
-            _ => Reply::text(404, "not found; there are /metrics and /healthz\n"),
+            _ => Reply::text(404, "not found; there are /metrics, /healthz and /api/v1/act\n"),
         }
     }
 }

@@ -39,13 +39,14 @@ use self::agreement::agreement;
 use self::asking::AgentList;
 use self::cluster::{Cluster, ClusterError};
 use self::lease::Election;
-use self::metrics::{ActMetrics, ActRoutes, Numbers};
+use self::metrics::{ActMetrics, ActRoutes};
 use self::notices::{Notice, Phase, occurrence};
 use self::post::Outcome;
 use self::state::State;
+use crate::commands::doctor::act::{ConditionMode, NODES_MAX};
 use crate::commands::fleet::{FleetError, on_event_loop, system};
 use crate::config::ActSettings;
-use crate::http::{ServeError, Server};
+use crate::http::{Hosts, ServeError, Server};
 use crate::sys::stop::Stop;
 use crate::sys::{clock, settle};
 use crate::{allocator, logging};
@@ -105,8 +106,17 @@ pub fn run(settings: &ActSettings) -> Result<(), ActError> {
 /// [`ActError::Serve`]
 pub async fn run_until(settings: &ActSettings, stopped: impl Future<Output = ()>) -> Result<(), ActError> {
     let metrics = Arc::new(ActMetrics::default());
-    metrics.lock().started = u32::try_from(clock::realtime().as_secs()).unwrap_or(u32::MAX);
-    let server = Server::bind(settings.listen)?.start(1, Arc::new(ActRoutes(Arc::clone(&metrics))))?;
+    {
+        let mut numbers = metrics.lock();
+        numbers.started = u32::try_from(clock::realtime().as_secs()).unwrap_or(u32::MAX);
+        numbers.mode = match settings.conditions {
+            None => ConditionMode::Off,
+            Some(rules) if rules.dry_run => ConditionMode::DryRun,
+            Some(_) => ConditionMode::On,
+        };
+    }
+    let server =
+        Server::bind(settings.listen)?.only_for(Hosts::new([])).start(1, Arc::new(ActRoutes(Arc::clone(&metrics))))?;
     log::info!("metrics at http://{}/metrics", server.local_addr());
     allocator::mark_baseline();
     let mut actor = Actor::new(settings, metrics);
@@ -355,30 +365,25 @@ impl<'a> Actor<'a> {
             let why = if change.sentence.is_empty() { "no verdict" } else { &change.sentence };
             log::info!("condition of {node} {verb} {status}: {why}");
             *metrics.lock().changes.entry((status, dry_run)).or_default() += 1;
-            state.conditions.accepted(&change);
+            state.conditions.accepted(&change, clock::realtime().as_secs());
         }
     }
 
-    /// Sets the gauges to what the round has found.
+    /// Sets the numbers to what the round has found.
     fn count(&self) {
+        let state = self.state.as_ref();
+        let of = |count: fn(&State) -> usize| state.map_or(0, count) as u64;
         let mut numbers = self.metrics.lock();
-        let Numbers { rounds, failures, events, started, .. } = *numbers;
-        let (changes, messages) = (std::mem::take(&mut numbers.changes), std::mem::take(&mut numbers.messages));
-        let of = |count: fn(&State) -> usize| self.state.as_ref().map_or(0, count) as u64;
-        *numbers = Numbers {
-            leads: self.state.is_some(),
-            is_silent: self.state.as_ref().is_some_and(|state| state.notices.is_silent()),
-            rounds: rounds + u64::from(self.state.is_some()),
-            verdicts: of(|state| state.notices.holding().count()),
-            not_false: of(|state| state.conditions.not_false()),
-            waiting: of(|state| state.conditions.waiting()),
-            requests: self.cluster.requests,
-            changes,
-            messages,
-            events,
-            failures,
-            started,
-        };
+        numbers.leads = state.is_some();
+        numbers.is_silent = state.is_some_and(|state| state.notices.is_silent());
+        numbers.rounds += u64::from(state.is_some());
+        numbers.verdicts = of(|state| state.notices.holding().count());
+        numbers.not_false = of(|state| state.conditions.not_false());
+        numbers.waiting = of(|state| state.conditions.waiting());
+        numbers.requests = self.cluster.requests;
+        let mut conditions = state.into_iter().flat_map(|state| state.conditions.accepted_not_false());
+        numbers.nodes = conditions.by_ref().take(NODES_MAX).collect();
+        numbers.not_listed = conditions.count() as u64;
     }
 
     /// Ends: gives back the Lease. What is not delivered is in its memory.

@@ -3,12 +3,11 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::conditions::{ConditionChange, NodeFacts, Status};
+use super::conditions::{ConditionChange, NodeFacts, Status, condition_reason};
 use super::lease::{DURATION, MEMORY};
 use super::notices::{EventNote, Regarding};
+use crate::commands::doctor::act::CONDITION;
 
-/// The type of our condition. A problem is True, as with the node problem detector.
-pub const CONDITION: &str = "KubeCanaryNetworkProblem";
 /// The field manager of all that is written.
 pub const MANAGER: &str = "kube-canary-act";
 /// The name that the Lease has.
@@ -74,11 +73,12 @@ pub fn node_facts(body: &[u8]) -> Result<NodeFacts, serde_json::Error> {
 pub fn node_status(node: &str, change: Option<(&ConditionChange, &str)>) -> Value {
     let mut object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
     let Some((change, now)) = change else { return object };
-    let (reason, text) = match (change.status, change.reason) {
-        (Status::Unknown, _) => ("JudgesSilent", "Judges are silent, so the state of the network is not known"),
-        (Status::True, Some(reason)) => (reason.label(), change.sentence.as_str()),
-        _ => ("NoNetworkProblem", "No verdict over this node holds"),
+    let text = match change.status {
+        Status::Unknown => "Judges are silent, so the state of the network is not known",
+        Status::True => change.sentence.as_str(),
+        Status::False => "No verdict over this node holds",
     };
+    let reason = condition_reason(change.status, change.reason);
     let text = &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)];
     object["status"] = json!({"conditions": [{"type": CONDITION, "status": change.status.label(), "reason": reason,
         "message": text, "lastTransitionTime": now, "lastHeartbeatTime": now}]});

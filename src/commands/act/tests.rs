@@ -84,7 +84,7 @@ impl Script {
             }
             for change in self.state.conditions.changes() {
                 self.nodes.get_mut(&change.node).expect("a node of the cluster").status = Some(change.status);
-                self.state.conditions.accepted(&change);
+                self.state.conditions.accepted(&change, 1_000 + self.now.as_secs());
             }
         }
     }

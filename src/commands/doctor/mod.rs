@@ -11,12 +11,14 @@
 //! --service:  /api/v1/peers of each, a few at once ───────┼─► matrix ─► verdicts ─► output
 //! --rows:     a file with either, or standard input ──────┘
 //! --history:  /api/v1/history of the first that answers ─────────────────► output
+//! act:        /api/v1/act, if there is one beside the agents ─────────────► output
 //! ```
 //!
 //! An agent passes on the reports of any nodes, also of those that it does not probe. A Service may
 //! have thousands of agents, so each is asked for its own instead. The trap: a report that is
 //! missing or unreadable must never count as well.
 
+pub mod act;
 mod asked;
 mod file;
 mod history;
@@ -32,6 +34,7 @@ use crate::config::{DoctorSettings, Shows, Verdicts};
 use crate::mesh::domains::DomainsFile;
 use crate::sys::console;
 use crate::sys::terminal::Terminal;
+use act::ActSummary;
 use file::FileError;
 use output::{Examination, Unanswered};
 
@@ -100,7 +103,8 @@ async fn once(
     verdicts: &Verdicts,
     domains: Option<&DomainsFile>,
 ) -> Result<Conclusion, DoctorError> {
-    let examined = examine(verdicts, domains).await;
+    // What act has done changes no exit code.
+    let (examined, act) = tokio::join!(examine(verdicts, domains), act_of(verdicts));
     match &examined {
         Ok(Examination { unanswered, .. }) | Err(DoctorError::Silent(unanswered)) => {
             for silent in unanswered {
@@ -109,13 +113,21 @@ async fn once(
         }
         Err(_) => {}
     }
-    let examination = examined?;
+    let examination = examined?.with_act(act);
     for unread in &examination.unread {
         console::print_error(format_args!("--rows: {unread}"));
     }
     let text = if settings.json { examination.json() } else { examination.text(Terminal::stdout(settings.colours)) };
     console::print(text).map_err(system("write to standard output"))?;
     Ok(examination.outcome())
+}
+
+/// Asks act what it has done, if there is one beside these agents.
+async fn act_of(verdicts: &Verdicts) -> Option<ActSummary> {
+    match verdicts {
+        Verdicts::Agreed(agents) | Verdicts::Collected(agents) => act::of_agents(agents).await,
+        Verdicts::Read(_) => None,
+    }
 }
 
 /// Asks what the judges agree on, or judges all reports that exist now.

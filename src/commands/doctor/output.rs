@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use serde::Serialize;
 
 use super::Conclusion;
+use super::act::ActSummary;
 use super::judges::{Judge, JudgesFindings, JudgesSummary};
 use super::reading::{MeshReading, OFFLINE_MESH_BYTES_MAX, OldList};
 use super::traces::{OfVerdict, Traced};
@@ -40,6 +41,9 @@ pub struct Examination {
     pub unanswered: Vec<Unanswered>,
     /// Parts of a file that are no report.
     pub unread: Vec<Unread>,
+    /// What act has done. None if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    act: Option<ActSummary>,
     /// Says whether judges have judged, and how much.
     #[serde(flatten)]
     extent: JudgedExtent,
@@ -135,8 +139,8 @@ impl Examination {
     /// needed: a node whose agent is silent is known to the judges.
     pub fn agreed(agreed: JudgesFindings) -> Self {
         let JudgesFindings { judged, headline, state, verdicts, traces, unsent, overall, missing, unanswered } = agreed;
-        let (unread, extent) = (Vec::new(), JudgedExtent::Judges(judged));
-        Self { headline, state, verdicts, traces, unsent, overall, missing, unanswered, unread, extent }
+        let (unread, act, extent) = (Vec::new(), None, JudgedExtent::Judges(judged));
+        Self { headline, state, verdicts, traces, unsent, overall, missing, unanswered, unread, act, extent }
             .with_true_headline()
     }
 
@@ -161,6 +165,7 @@ impl Examination {
             missing,
             unanswered: Vec::new(),
             unread: Vec::new(),
+            act: None,
             extent: JudgedExtent::Here(JudgedHere {
                 judges: [],
                 instead_of_judges: false,
@@ -191,6 +196,11 @@ impl Examination {
     /// Returns the report with the parts of the file that were not read.
     pub fn with_unread(self, unread: Vec<Unread>) -> Self {
         Self { unread, ..self }.with_true_headline()
+    }
+
+    /// Returns the report with what act has done.
+    pub fn with_act(self, act: Option<ActSummary>) -> Self {
+        Self { act, ..self }
     }
 
     /// Returns the report as one that was made because no judge has answered.
@@ -354,6 +364,9 @@ impl Examination {
             let _ = writeln!(text, "{head}    {}: {age}", printable(node));
         }
         let _ = writeln!(text, "\n{}", self.extent());
+        if let Some(act) = &self.act {
+            let _ = writeln!(text, "{act}");
+        }
         text
     }
 }
