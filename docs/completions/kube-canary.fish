@@ -160,7 +160,7 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l url -d '
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l service -d 'Headless Service whose addresses are asked if there is no --url' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -s n -l namespace -d 'Namespace of the Service' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l port -d 'HTTP port of the agents at the Service\'s addresses' -r -f
-complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l pod-name -d 'Name by which this process holds the Lease kube-canary-act' -r -f
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l pod-name -d 'Name by which this process holds the Lease' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l listen -d 'Address and port at which /metrics and /healthz are served' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l hold -d 'Time for which a verdict must hold before its node gets the condition' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand act" -l clear -d 'Time without a verdict after which a node\'s condition is taken back' -r -f

@@ -309,7 +309,7 @@ pub fn doctor() -> Vec<Arg> {
 pub fn act() -> Vec<Arg> {
     vec![
         url(), service(), namespace(), port(),
-        flag("pod-name", "NAME", "POD_NAME", "the hostname", "Name by which this process holds the Lease kube-canary-act"),
+        flag("pod-name", "NAME", "POD_NAME", "the hostname", "Name by which this process holds the Lease"),
         flag("listen", "ADDR:PORT", "KUBE_CANARY_LISTEN", "[::]:9877", "Address and port at which /metrics and /healthz are served"),
         switch("conditions", "Set the condition KubeCanaryNetworkProblem of nodes"),
         switch("dry-run", "Log and count the conditions that would be set, and set none"),

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::conditions::{ConditionChange, NodeFacts};
 use super::lease::{Election, LeaseObject, LeaseStep};
 use super::notices::EventNote;
-use super::objects::{self, DaemonSetReference, LEASE, MANAGER};
+use super::objects::{self, DaemonSetReference, MANAGER};
 use crate::discovery::KubernetesConfig;
 use crate::discovery::kubernetes::{ApiConnection, ApiFailure, ApiRequest, ConnectionUse};
 use crate::http::path::encoded;
@@ -66,6 +66,8 @@ pub struct Cluster {
     api: ApiConnection,
     namespace: String,
     daemon_set: String,
+    /// The name of the Lease: two meshes of one namespace have two.
+    lease: String,
     uid: Option<String>,
     next_patch: Instant,
     /// The number of requests so far.
@@ -87,6 +89,7 @@ impl Cluster {
         Self {
             namespace: config.namespace.clone(),
             daemon_set: config.service.clone(),
+            lease: format!("{}-act", config.service),
             api: ApiConnection::new(config.into(), ConnectionUse::Read),
             uid: None,
             next_patch: Instant::now(),
@@ -127,7 +130,7 @@ impl Cluster {
             LeaseStep::Wait => return Ok(None),
             LeaseStep::Create => self.write_lease(Method::POST, path, election.holder(), (None, 0), new).await?,
             LeaseStep::Write(version, changes) => {
-                let path = format!("{path}/{LEASE}");
+                let path = format!("{path}/{}", self.lease);
                 self.write_lease(Method::PUT, path, election.holder(), (Some(&version), changes), new).await?
             }
         };
@@ -137,7 +140,7 @@ impl Cluster {
 
     async fn read_lease(&mut self, path: &str) -> Result<Option<LeaseObject>, ClusterError> {
         const OPERATION: &str = "reading the Lease";
-        let (status, body) = self.call(OPERATION, Method::GET, format!("{path}/{LEASE}"), None).await?;
+        let (status, body) = self.call(OPERATION, Method::GET, format!("{path}/{}", self.lease), None).await?;
         match status {
             StatusCode::OK => parsed(OPERATION, &body).map(Some),
             StatusCode::NOT_FOUND => Ok(None),
@@ -160,7 +163,8 @@ impl Cluster {
         if election.leads(now)
             && let LeaseStep::Write(version, changes) = election.step(found.as_ref(), now)
         {
-            self.write_lease(Method::PUT, format!("{path}/{LEASE}"), "", (Some(&version), changes), memory).await?;
+            let path = format!("{path}/{}", self.lease);
+            self.write_lease(Method::PUT, path, "", (Some(&version), changes), memory).await?;
         }
         Ok(())
     }
@@ -175,7 +179,7 @@ impl Cluster {
         memory: &str,
     ) -> Result<bool, ClusterError> {
         const OPERATION: &str = "writing the Lease";
-        let lease = objects::lease(&self.namespace, holder, version, changes, memory, &micro_time());
+        let lease = objects::lease((&self.namespace, &self.lease), holder, version, changes, memory, &micro_time());
         let (status, body) = self.call(OPERATION, method, path, Some((JSON, &lease))).await?;
         match status {
             StatusCode::OK | StatusCode::CREATED => Ok(true),

@@ -75,7 +75,7 @@ pub enum ActError {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     /// Another process writes the Lease.
-    #[error("the Lease {} is written by another process; try again", objects::LEASE)]
+    #[error("the Lease is written by another process; try again")]
     Lease,
     /// No agent tells which nodes there are.
     #[error("no agent tells the names of nodes; the conditions that are known are taken back")]

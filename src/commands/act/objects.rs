@@ -10,8 +10,6 @@ use crate::commands::doctor::act::CONDITION;
 
 /// The field manager of all that is written.
 pub const MANAGER: &str = "kube-canary-act";
-/// The name that the Lease has.
-pub const LEASE: &str = "kube-canary-act";
 /// Bytes of the sentence of a condition.
 const MESSAGE_BYTES_MAX: usize = 512;
 /// The taints of nodes that are about to be restarted or removed: of the cloud, of the cluster
@@ -85,11 +83,18 @@ pub fn node_status(node: &str, change: Option<(&ConditionChange, &str)>) -> Valu
     object
 }
 
-/// Returns the Lease to write, over a version if there is one.
-pub fn lease(namespace: &str, holder: &str, version: Option<&str>, changes: u32, memory: &str, now: &str) -> Value {
+/// Returns the Lease to write, over a version if there is one. `place` is its namespace and name.
+pub fn lease(
+    (namespace, name): (&str, &str),
+    holder: &str,
+    version: Option<&str>,
+    changes: u32,
+    memory: &str,
+    now: &str,
+) -> Value {
     let mut object = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": LEASE, "namespace": namespace, "annotations": {MEMORY: memory}},
+        "metadata": {"name": name, "namespace": namespace, "annotations": {MEMORY: memory}},
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": DURATION.as_secs(), "leaseTransitions": changes, "renewTime": now},
     });
     if let Some(version) = version {
