@@ -95,6 +95,9 @@ enum Reported {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenVerdict {
     verdict: Verdict,
+    /// The severity of its beginning. Messages keep it: Alertmanager takes another one for another
+    /// alert.
+    severity: Severity,
     event: Reported,
     message: Reported,
     /// How long it has been heard.
@@ -198,6 +201,7 @@ impl Notices {
                 event_at: Duration::ZERO,
                 message_at: Duration::ZERO,
                 is_sent: false,
+                severity: verdict.severity,
                 verdict,
             };
             self.open.insert(key, open);
@@ -244,7 +248,7 @@ impl Notices {
             if phase == Phase::Begin {
                 open.message = Reported::Begin;
             }
-            due.push(Notice { phase, verdict: open.verdict.clone() });
+            due.push(Notice { phase, verdict: Verdict { severity: open.severity, ..open.verdict.clone() } });
         }
         due
     }

@@ -8,7 +8,7 @@ use super::conditions::{NodeFacts, Reason, Status};
 use super::notices::{Phase, Regarding, occurrence};
 use super::state::State;
 use crate::config::{MaxNodes, NodeConditions};
-use crate::mesh::verdicts::{self, Verdict};
+use crate::mesh::verdicts::{self, Severity, Verdict};
 
 const RULES: NodeConditions = NodeConditions {
     dry_run: false,
@@ -45,6 +45,8 @@ struct Script {
     /// The conditions that the API has.
     nodes: BTreeMap<String, NodeFacts>,
     messages: Vec<(Phase, String)>,
+    /// The severities that messages and their repetitions have.
+    severities: BTreeSet<Severity>,
     events: Vec<(Regarding, &'static str)>,
 }
 
@@ -56,7 +58,14 @@ impl Script {
     fn with(rules: Option<NodeConditions>) -> Self {
         let nodes = (0..40).map(|at| (format!("n{at}"), NodeFacts::default())).collect();
         let state = State::restored("", rules);
-        Self { state, now: Duration::ZERO, nodes, messages: Vec::new(), events: Vec::new() }
+        Self {
+            state,
+            now: Duration::ZERO,
+            nodes,
+            messages: Vec::new(),
+            severities: BTreeSet::new(),
+            events: Vec::new(),
+        }
     }
 
     fn rounds(&mut self, count: usize, answers: &[AgentSaid]) {
@@ -75,6 +84,7 @@ impl Script {
             }
             for notice in self.state.messages(self.now) {
                 let id = occurrence(&notice.verdict);
+                self.severities.insert(notice.verdict.severity);
                 if notice.phase == Phase::End {
                     self.state.notices.delivered(&id);
                 }
@@ -297,6 +307,18 @@ fn a_mass_failure_takes_a_tenth_of_the_nodes_and_the_worst_first() {
     script.restart(&script.state.memory());
     script.agree(2 * HOLD, &worse);
     assert_eq!(script.not_false(), ["n0", "n16", "n17", "n18"]);
+}
+
+#[test]
+fn messages_keep_the_severity_of_the_beginning() {
+    let mut script = Script::new();
+    let bad = verdict("node", "n7", 100);
+    script.agree(HOLD, std::slice::from_ref(&bad));
+    script.agree(CLEAR, &[Verdict { severity: Severity::Warning, ..bad.clone() }]);
+    script.restart(&script.state.memory());
+    script.agree(CLEAR, &[Verdict { severity: Severity::Warning, ..bad }]);
+    script.agree(CLEAR, &[]);
+    assert_eq!(script.severities, BTreeSet::from([Severity::Critical]));
 }
 
 #[test]
