@@ -1,6 +1,7 @@
 //! `kube-canary act` over loopback, with agents, an API server with TLS and receivers. All of these
 //! are stand-ins.
 
+mod load;
 mod stand_in;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,8 @@ struct Seen {
     conditions: BTreeMap<String, Value>,
     /// The requests of receivers, by the name of the receiver.
     messages: Vec<(&'static str, Asked)>,
+    /// The number of requests to the API server.
+    requests: usize,
 }
 
 impl Seen {
@@ -46,6 +49,7 @@ impl Seen {
 fn api(seen: &Mutex<Seen>, asked: &Asked) -> (u16, String) {
     assert_eq!(asked.headers["authorization"], "Bearer token");
     let seen = &mut *seen.lock().unwrap();
+    seen.requests += 1;
     let path = asked.path.split('?').next().unwrap();
     match (asked.method.as_str(), path.rsplit('/').collect::<Vec<_>>().as_slice()) {
         ("GET", ["kube-canary-act", "leases", ..]) => match &seen.lease {

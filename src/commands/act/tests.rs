@@ -48,6 +48,8 @@ struct Script {
     /// The severities that messages and their repetitions have.
     severities: BTreeSet<Severity>,
     events: Vec<(Regarding, &'static str)>,
+    /// By round, the number of nodes that are read and patched.
+    requests: Vec<usize>,
 }
 
 impl Script {
@@ -56,7 +58,11 @@ impl Script {
     }
 
     fn with(rules: Option<NodeConditions>) -> Self {
-        let nodes = (0..40).map(|at| (format!("n{at}"), NodeFacts::default())).collect();
+        Self::of_nodes(40, rules)
+    }
+
+    fn of_nodes(count: usize, rules: Option<NodeConditions>) -> Self {
+        let nodes = (0..count).map(|at| (format!("n{at}"), NodeFacts::default())).collect();
         let state = State::restored("", rules);
         Self {
             state,
@@ -65,6 +71,7 @@ impl Script {
             messages: Vec::new(),
             severities: BTreeSet::new(),
             events: Vec::new(),
+            requests: Vec::new(),
         }
     }
 
@@ -75,7 +82,9 @@ impl Script {
                 Some(agreed) => self.state.hear(&agreed, ROUND, 1_000 + self.now.as_secs()),
                 None => self.state.hear_nothing(ROUND),
             }
-            for name in self.state.conditions.to_read(self.now) {
+            let (to_read, mut requests) = (self.state.conditions.to_read(self.now), 0);
+            for name in to_read {
+                requests += 1;
                 self.state.conditions.learn(&name, self.nodes.get(&name).copied(), self.now);
             }
             for (occurrence, note) in self.state.notices.events(self.now) {
@@ -93,9 +102,11 @@ impl Script {
                 }
             }
             for change in self.state.conditions.changes() {
+                requests += 1;
                 self.nodes.get_mut(&change.node).expect("a node of the cluster").status = Some(change.status);
                 self.state.conditions.accepted(&change, 1_000 + self.now.as_secs());
             }
+            self.requests.push(requests);
         }
     }
 
@@ -364,4 +375,18 @@ fn a_fault_of_an_agent_is_reported_after_two_minutes() {
     assert!(script.messages.is_empty() && script.events.is_empty());
     script.agree(26, &[verdict("agent_unreachable", "n7", 0)]);
     assert_eq!((script.messages.len(), script.not_false().len()), (1, 0));
+}
+
+#[test]
+fn a_start_in_a_mesh_of_5000_nodes_costs_two_requests_a_second_and_rest_costs_none() {
+    const NODES: usize = 5_000;
+    let mut script = Script::of_nodes(NODES, Some(RULES));
+    script.state.conditions.take_names(script.nodes.keys().cloned().collect());
+    script.agree(NODES / 5, &[]);
+    assert!(script.nodes.values().all(|facts| facts.status == Some(Status::False)));
+    assert_eq!(script.requests.iter().sum::<usize>(), 2 * NODES, "each node is read once and patched once");
+    assert!(script.requests.chunks(12).all(|minute| minute.iter().sum::<usize>() <= 120));
+    script.requests.clear();
+    script.agree(NODES / 5, &[]);
+    assert_eq!(script.requests.iter().sum::<usize>(), 0);
 }
