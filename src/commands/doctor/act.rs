@@ -72,7 +72,7 @@ pub enum ConditionMode {
     On,
 }
 
-/// The condition of a node.
+/// Says which condition a node has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCondition {
     /// The name of the node.
