@@ -1,4 +1,5 @@
-//! What judges find becomes Events, messages and conditions of nodes, by the shipped components. No
+//! What judges find becomes Events, messages and conditions of nodes, by the shipped components, and
+//! taints by the Node Readiness Controller. Neither agents nor act may do more than they need. No
 //! node but the faulty one has the condition at any time, and nothing is left behind.
 //!
 //! The receivers are a webhook and Alertmanager, beside the API server in the network namespace of
@@ -11,11 +12,13 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::Test;
-use crate::agents::items;
+use crate::agents::{Pod, items};
 use crate::cluster::{Cluster, NAMESPACE};
 use crate::directory::Directory;
 use crate::faults::{ApiAway, Cut, IngressLoss};
 use crate::process::{self, Background};
+use crate::readiness::ReadinessController;
+use crate::rights::{NAMESPACES, rights};
 use crate::wait::until;
 
 const ACT: &str = include_str!("../../deploy/components/act/act.yaml");
@@ -46,10 +49,15 @@ impl Test {
     pub(crate) fn what_is_found_is_acted_upon(&self) {
         let receivers = Receivers::start(&self.cluster);
         self.make_secret();
-        let act = self.act();
+        self.apply_act(&self.act(&["act"]), "apply");
+        self.require_rights(false);
+        let act = self.act(&["act", "act-conditions"]);
         self.apply_act(&act, "apply");
+        self.require_rights(true);
         let none = BTreeMap::new();
         until("the condition of every node is False", || self.require_conditions(&none));
+        let controller = ReadinessController::start(&self.cluster);
+        until("no node is tainted", || controller.require_tainted(&[]));
         let pods = self.pods();
         let victim = self.zones.keys().next_back().expect("there are nodes").clone();
         let problem = BTreeMap::from([(victim.clone(), "PacketLoss".to_owned())]);
@@ -59,6 +67,8 @@ impl Test {
             (Instant::now(), IngressLoss::of_three_tenths(&self.cluster, &pods[&victim].name, senders));
         until("the condition of the node is True", || self.require_conditions(&problem));
         eprintln!("  {:>5.1} s  after the fault began", begun.elapsed().as_secs_f64());
+        until("the node alone is tainted", || controller.require_tainted(&[&victim]));
+        until("doctor shows the condition", || self.doctor_shows(&pods, &victim));
         until("an Event of the node", || self.has_event(&victim, "NetworkProblem"));
         until("Alertmanager has notified its receiver", || receivers.has_notified("firing"));
         self.cluster.kubectl(&["delete", "pod", "--selector", SELECTOR]).unwrap();
@@ -67,6 +77,7 @@ impl Test {
         drop(fault);
         until("the condition of every node is False", || self.require_conditions(&none));
         eprintln!("  {:>5.1} s  after the fault ended", ended.elapsed().as_secs_f64());
+        until("no node is tainted", || controller.require_tainted(&[]));
         until("an Event of its end", || self.has_event(&victim, "NetworkProblemEnded"));
         until("Alertmanager has told its receiver of the end", || receivers.has_notified("resolved"));
         receivers.have_each_message_once(&victim);
@@ -87,22 +98,59 @@ impl Test {
         self.until_over(LONG, "two judges are gone", &none);
 
         self.cluster.kubectl(&["exec", "deployment/kube-canary-act", "--", "/kube-canary", "act", "--remove"]).unwrap();
+        until("a node without the condition is not tainted", || controller.require_tainted(&[]));
         self.apply_act(&act, "delete");
         let left = self.conditions().unwrap();
         assert!(left.is_empty(), "conditions are left behind: {left:?}");
     }
 
+    /// Requires that agents may read `EndpointSlices` and that act may do what docs/act.md says, and
+    /// neither may do more than any other account beside it.
+    fn require_rights(&self, has_conditions: bool) {
+        for namespace in NAMESPACES {
+            let is_own = namespace == NAMESPACE;
+            let slices = ["get", "list", "watch"].map(|verb| format!("discovery.k8s.io/endpointslices {verb}"));
+            let agents: BTreeSet<String> = slices.into_iter().filter(|_| is_own).collect();
+            assert_eq!(rights(&self.cluster, "kube-canary", namespace), agents, "agents in {namespace}");
+            let mut act = vec!["/nodes get"];
+            if has_conditions {
+                act.push("/nodes/status patch");
+            }
+            if namespace != "kube-system" {
+                act.extend(["/events create", "/events patch"]);
+            }
+            if is_own {
+                act.extend(["coordination.k8s.io/leases create", "coordination.k8s.io/leases get kube-canary-act"]);
+                act.extend(["coordination.k8s.io/leases update kube-canary-act", "apps/daemonsets get kube-canary"]);
+            }
+            let act: BTreeSet<String> = act.into_iter().map(str::to_owned).collect();
+            assert_eq!(rights(&self.cluster, "kube-canary-act", namespace), act, "act in {namespace}");
+        }
+    }
+
+    /// Succeeds if `doctor`, in the pod of any agent, shows the condition and what was sent.
+    fn doctor_shows(&self, pods: &BTreeMap<String, Pod>, node: &str) -> Result<(), String> {
+        let pod = pods.values().next().expect("there are agents");
+        let said = self.cluster.kubectl_with_input(&["exec", &pod.name, "--", "/kube-canary", "doctor"], "")?;
+        let text = String::from_utf8_lossy(&said.stdout);
+        let condition = format!("\n    {node} has {CONDITION}=True (PacketLoss) since ");
+        let is_there = ["\nAct: acts; ", " sent", &condition].iter().all(|part| text.contains(part));
+        if is_there && said.status.code() == Some(1) { Ok(()) } else { Err(format!("{said:?}")) }
+    }
+
     /// Returns the shipped components, with this image and the receivers.
-    fn act(&self) -> String {
+    fn act(&self, components: &[&str]) -> String {
         let directory = Directory::new("act");
         let at = directory.0.display();
         process::stdout(Command::new("cp").args(["-r", DEPLOY, &at.to_string()])).unwrap();
         let shipped = ACT.lines().find_map(|line| line.trim().strip_prefix("image: ")).expect("it names an image");
         let shipped = shipped.rsplit_once(':').expect("a tag").0;
         let (name, tag) = self.image.rsplit_once(':').expect("the image has a tag");
+        let components: Vec<_> = components.iter().map(|name| format!("deploy/components/{name}")).collect();
+        let components = components.join(", ");
         let kustomization = format!(
             r#"
-components: [deploy/components/act, deploy/components/act-conditions]
+components: [{components}]
 images: [{{name: {shipped}, newName: {name}, newTag: "{tag}"}}]
 patches:
   - target: {{kind: Deployment}}
@@ -137,7 +185,7 @@ patches:
     }
 
     /// Returns status and reason of our condition by node. A node without it is left out.
-    fn conditions(&self) -> Result<BTreeMap<String, (String, String)>, String> {
+    pub(crate) fn conditions(&self) -> Result<BTreeMap<String, (String, String)>, String> {
         let nodes = self.cluster.json(&["get", "nodes"])?;
         let of = |node: &Value| {
             let all = node["status"]["conditions"].as_array()?;
@@ -150,7 +198,7 @@ patches:
 
     /// Succeeds if these nodes have the condition, for these reasons, and all others do not. Fails
     /// the test if any other node has it.
-    fn require_conditions(&self, problems: &BTreeMap<String, String>) -> Result<(), String> {
+    pub(crate) fn require_conditions(&self, problems: &BTreeMap<String, String>) -> Result<(), String> {
         let now = self.conditions()?;
         let expected = |node: &String| match problems.get(node) {
             Some(reason) => ("True".to_owned(), reason.clone()),

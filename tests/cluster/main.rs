@@ -19,6 +19,8 @@ mod judges;
 mod outage;
 mod past;
 mod process;
+mod readiness;
+mod rights;
 #[path = "../common/rows.rs"]
 mod rows;
 mod view;
