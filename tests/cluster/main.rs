@@ -14,6 +14,7 @@ mod directory;
 #[path = "../common/exposition.rs"]
 mod exposition;
 mod faults;
+mod helm;
 mod image;
 mod judges;
 mod outage;
@@ -68,9 +69,15 @@ fn the_manifest_measures_a_real_cluster() {
         return checks();
     }
     let acts = || step("what is found is acted upon", || test.what_is_found_is_acted_upon());
+    let charted = || step("a Helm release is uninstalled", || test.a_release_leaves_no_condition_behind());
     if faults == "act" {
         eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=act)");
-        return acts();
+        acts();
+        return charted();
+    }
+    if faults == "helm" {
+        eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=helm)");
+        return charted();
     }
     let has_true_past = || step("faults one after another", || test.faults_have_a_true_past());
     if faults == "past" {
@@ -95,6 +102,7 @@ fn the_manifest_measures_a_real_cluster() {
     has_true_past();
     checks();
     acts();
+    charted();
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
     step("UDP, then TCP is dropped in front of a node's agent", || test.a_protocol_that_is_dropped_is_named());
     step("a rolled pod", || test.a_rolled_pod_goes_on_counting());
