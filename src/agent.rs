@@ -56,7 +56,7 @@ const LIST_RETRY: Nanos = Nanos::from_millis(5);
 /// The time after which the start is complete: there is a first list, and every peer was probed.
 /// The same time applies after each later list.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
-/// The longest time between two releases, for what nobody asks about, such as a fault of a link.
+/// The longest time between two releases, for other code, such as that for a fault of a link.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
 
 /// After this long without a turn, the agent has not served the probes of others: their losses to

@@ -1,11 +1,11 @@
 //! Releases the pages of the program file, and of its shared libraries, that are not needed now.
 //!
 //! Text and constants are clean file memory, and the kernel keeps them mapped until it is short of
-//! memory. An agent is judged by its resident set, so it releases them itself: after its start, once
-//! a minute, and within a second whenever code has run that probing does not need. Code that runs
-//! returns from the page cache, with one minor fault per 64 KiB.
-//! `layout/functions.ld` keeps it apart from unused code. Only a glibc build has libraries: 1.7 MB
-//! of them are resident once the loader has read them.
+//! memory. An agent is judged by its resident set, so it releases them itself: after its start,
+//! once a minute, and within a second whenever code has run that probing does not need. Code that
+//! runs returns from the page cache, with one minor fault per 64 KiB. `layout/functions.ld` keeps
+//! it apart from unused code. Only a glibc build has libraries: 1.7 MB of them are resident once
+//! the loader has read them.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
 
 use std::fs::File;
@@ -19,8 +19,8 @@ use crate::sys::proc::LINE_BYTES_MAX;
 /// Whether pages are to be released at the next turn of the probe thread.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Asks the probe thread to release pages within a second. Whoever has run code that probing does
-/// not need calls this: an answer, a judgement, a handshake. One release serves all of a second.
+/// Lets the probe thread release pages within a second. Code that probing does not need calls this
+/// at its end: an answer, a judgement, a handshake. One release serves all of a second.
 pub fn ask() {
     ASKED.store(true, Ordering::Relaxed);
 }

@@ -17,8 +17,8 @@ const COUNTED: Duration = Duration::from_secs(20);
 const REQUESTS_MAX: usize = 5 * 2 * 5 + 3 * 2;
 /// Readings of the memory in that time.
 const SAMPLES: u32 = 40;
-/// Median resident memory of a release build for musl. In a round it also has the code of the round,
-/// which it then gives back: at most as much again.
+/// Median resident memory of a release build for musl. In a round it also has the code of the
+/// round, which it then gives back: at most as much again.
 const RESIDENT_BYTES_MAX: u64 = 4 << 20;
 /// The same of a debug build, whose code alone is larger.
 const DEBUG_RESIDENT_BYTES_MAX: u64 = 48 << 20;

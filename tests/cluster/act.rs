@@ -1,6 +1,6 @@
-//! What judges find becomes Events, messages and conditions of nodes, by the shipped components, and
-//! taints by the Node Readiness Controller. Neither agents nor act may do more than they need. No
-//! node but the faulty one has the condition at any time, and nothing is left behind.
+//! What judges find becomes Events, messages and conditions of nodes, by the shipped components,
+//! and taints by the Node Readiness Controller. Neither agents nor act may do more than they need.
+//! No node but the faulty one has the condition at any time, and nothing is left behind.
 //!
 //! The receivers are a webhook and Alertmanager, beside the API server in the network namespace of
 //! the control plane.
@@ -104,8 +104,8 @@ impl Test {
         assert!(left.is_empty(), "conditions are left behind: {left:?}");
     }
 
-    /// Requires that agents may read `EndpointSlices` and that act may do what docs/act.md says, and
-    /// neither may do more than any other account beside it.
+    /// Requires that agents may read `EndpointSlices` and that act may do what docs/act.md says,
+    /// and neither may do more than any other account beside it.
     fn require_rights(&self, has_conditions: bool) {
         for namespace in NAMESPACES {
             let is_own = namespace == NAMESPACE;

@@ -1,8 +1,8 @@
 //! The Node Readiness Controller, which makes taints of conditions.
 //!
 //! If `KUBE_CANARY_TEST_READINESS` names a directory with its program, `controller`, and its
-//! definition of rules, `crd.yaml`, these are used. Otherwise a stand-in follows the same rules with
-//! the part of the definition that docs/act.md needs.
+//! definition of rules, `crd.yaml`, these are used. Otherwise a stand-in follows the same rules
+//! with the part of the definition that docs/act.md needs.
 
 use std::path::Path;
 

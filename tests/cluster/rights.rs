@@ -10,8 +10,8 @@ use crate::cluster::{Cluster, NAMESPACE};
 /// which they have no right.
 pub const NAMESPACES: [&str; 3] = [NAMESPACE, "default", "kube-system"];
 
-/// Returns what an account may do in a namespace and any other account may not: `GROUP/RESOURCE VERB`,
-/// with the names of the objects behind it if it is restricted to some.
+/// Returns what an account may do in a namespace and any other account may not: `GROUP/RESOURCE
+/// VERB`, with the names of the objects behind it if it is restricted to some.
 pub fn rights(cluster: &Cluster, account: &str, namespace: &str) -> BTreeSet<String> {
     let of_all = all_rights(cluster, "default", namespace);
     all_rights(cluster, account, namespace).difference(&of_all).cloned().collect()

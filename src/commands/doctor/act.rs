@@ -1,8 +1,8 @@
 //! What `kube-canary act` has done, as it says itself.
 //!
 //! Its Service has the name of that of the agents, with `-act` behind it. Most meshes have none, so
-//! its absence is no fault and costs no more than a look-up. What it says is bounded, and is printed
-//! without control characters.
+//! its absence is no fault and costs no more than a look-up. What it says is bounded, and is
+//! printed without control characters.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub const PATH: &str = "/api/v1/act";
 pub const CONDITION: &str = "KubeCanaryNetworkProblem";
 /// Nodes that the document lists. The others are counted.
 pub const NODES_MAX: usize = 16;
-/// Kinds of receivers.
+/// Largest number of kinds of receivers that are printed.
 const RECEIVERS_MAX: usize = 4;
 /// Processes that are asked: the one that acts, one that stands by, and those of a rollout.
 const PROCESSES_MAX: usize = 4;
@@ -55,7 +55,7 @@ pub struct ActSummary {
     /// Messages by the kind of their receiver.
     #[serde(deserialize_with = "at_most::<_, RECEIVERS_MAX, _>")]
     pub messages: Vec<MessageCounts>,
-    /// When it started.
+    /// When the process started.
     pub started_unix_seconds: u64,
 }
 
@@ -63,12 +63,12 @@ pub struct ActSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConditionMode {
-    /// They are not.
+    /// Conditions are not set.
     #[default]
     Off,
     /// The log alone says what would be set.
     DryRun,
-    /// They are.
+    /// Conditions are set.
     On,
 }
 
