@@ -19,7 +19,7 @@ use crate::sys::proc::LINE_BYTES_MAX;
 /// Whether pages are to be released at the next turn of the probe thread.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Lets the probe thread release pages within a second. Code that probing does not need calls this
+/// Makes the probe thread release pages within a second. Code that probing does not need calls this
 /// at its end: an answer, a judgement, a handshake. One release serves all of a second.
 pub fn ask() {
     ASKED.store(true, Ordering::Relaxed);

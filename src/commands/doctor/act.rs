@@ -68,7 +68,7 @@ pub enum ConditionMode {
     Off,
     /// The log alone says what would be set.
     DryRun,
-    /// Conditions are set.
+    /// What conditions say is set.
     On,
 }
 
