@@ -57,7 +57,7 @@ const LIST_RETRY: Nanos = Nanos::from_millis(5);
 /// The same time applies after each later list.
 const SETTLE: Nanos = Nanos::from_millis(3_000);
 /// The longest time between two releases, for other code, such as that for a fault of a link.
-const SETTLE_AGAIN: Nanos = Nanos::from_millis(60_000);
+const SETTLE_AGAIN: Nanos = Nanos::from_millis(10_000);
 
 /// After this long without a turn, the agent has not served the probes of others: their losses to
 /// it say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.

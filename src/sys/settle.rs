@@ -2,7 +2,7 @@
 //!
 //! Text and constants are clean file memory, and the kernel keeps them mapped until it is short of
 //! memory. An agent is judged by its resident set, so it releases them itself: after its start,
-//! once a minute, and within a second whenever code has run that probing does not need. Code that
+//! every 10 s, and within a second whenever code has run that probing does not need. Code that
 //! runs returns from the page cache, with one minor fault per 64 KiB. `layout/functions.ld` keeps
 //! it apart from unused code. Only a glibc build has libraries: 1.7 MB of them are resident once
 //! the loader has read them.
