@@ -1,6 +1,8 @@
 //! Lists, a watch and readings against a fake API server over real TLS on loopback. Its failures
 //! must not affect the peers.
 
+#[path = "common/account.rs"]
+mod account;
 #[path = "discovery/api.rs"]
 mod api;
 #[path = "discovery/encode.rs"]
@@ -17,7 +19,8 @@ mod outage;
 
 use std::time::Duration;
 
-use api::{Api, Authority, Next, Setup, timing};
+use account::Authority;
+use api::{Api, Next, Setup, timing};
 use encode::{Endpoint, slice};
 use kube_canary::discovery::kubernetes::Timing;
 use kube_canary::discovery::{MeshFacts, Ourselves, Readiness, Update};

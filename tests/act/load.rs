@@ -49,7 +49,7 @@ impl Drop for Running {
 
 #[tokio::test]
 async fn a_mesh_of_5000_nodes_costs_the_api_server_two_requests_a_second() {
-    let mesh = StandIns::start("load", NODES).await;
+    let mesh = StandIns::start(NODES).await;
     *mesh.is_bad.lock().unwrap() = false;
     let given = std::env::var("KUBE_CANARY_TEST_BINARY").ok().filter(|path| !path.is_empty());
     let binary = given.as_deref().unwrap_or(env!("CARGO_BIN_EXE_kube-canary"));

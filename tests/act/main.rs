@@ -1,6 +1,8 @@
 //! `kube-canary act` over loopback, with agents, an API server with TLS and receivers. All of these
 //! are stand-ins.
 
+#[path = "../common/account.rs"]
+mod account;
 mod load;
 mod stand_in;
 
@@ -9,6 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use account::{Account, Authority};
 use kube_canary::commands::act::run_until;
 use kube_canary::commands::doctor::act::{ActSummary, of_processes};
 use kube_canary::config::{ActSettings, AgentUrl, Agents, Host, HttpUrl, MaxNodes, NodeConditions, Receiver};
@@ -17,7 +20,7 @@ use kube_canary::discovery::kubernetes::{ApiServer, Timing};
 use kube_canary::logging::LogFormat;
 use kube_canary::mesh::verdicts::{Verdict, id};
 use serde_json::{Value, json};
-use stand_in::{Account, Answer, Asked, serve};
+use stand_in::{Answer, Asked, serve};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -142,12 +145,13 @@ struct StandIns {
 }
 
 impl StandIns {
-    async fn start(name: &str, nodes: usize) -> Self {
-        let (account, tls) = Account::new(name);
+    async fn start(nodes: usize) -> Self {
+        let Authority { pem, acceptor } = Authority::new();
+        let account = Account::new(&pem, "token");
         let (seen, is_bad) = (Arc::new(Mutex::new(Seen::default())), Arc::new(Mutex::new(true)));
         let mut tasks = JoinSet::new();
         let cluster = Arc::clone(&seen);
-        let api = serve(&mut tasks, Some(tls), Arc::new(move |asked| api(&cluster, &asked))).await;
+        let api = serve(&mut tasks, Some(acceptor), Arc::new(move |asked| api(&cluster, &asked))).await;
         let mut agents = Vec::new();
         for lies in [false, false, true] {
             let is_bad = Arc::clone(&is_bad);
@@ -213,7 +217,7 @@ async fn run(settings: &ActSettings, script: impl Future<Output = ()>) {
 
 #[tokio::test]
 async fn a_verdict_becomes_an_event_a_message_and_a_condition_and_all_three_end() {
-    let mut mesh = StandIns::start("all", 3).await;
+    let mut mesh = StandIns::start(3).await;
     let webhook = mesh.receiver("webhook", 204).await;
     let url = mesh.account.write("webhook", &format!("http://{webhook}/hook?secret\n"));
     let key = Some(mesh.account.write("key", "k"));
@@ -258,7 +262,7 @@ fn keys(object: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn pagerduty_and_slack_get_what_their_documents_describe() {
-    let mut mesh = StandIns::start("people", 3).await;
+    let mut mesh = StandIns::start(3).await;
     let (pagerduty, slack) = (mesh.receiver("pagerduty", 202).await, mesh.receiver("slack", 200).await);
     let url = mesh.account.write("slack", &format!("http://{slack}/services/T0/B0/secret\n"));
     let key = mesh.account.write("pagerduty", "0123456789abcdef0123456789abcdef\n");

@@ -1,13 +1,9 @@
 //! Stand-ins for agents, the API server and receivers: HTTP over loopback, with TLS or without.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
@@ -78,44 +74,4 @@ pub async fn serve(tasks: &mut JoinSet<()>, tls: Option<TlsAcceptor>, answers: A
         }
     });
     address
-}
-
-/// The directory of a service account, with a webhook's files beside it.
-pub struct Account(pub PathBuf);
-
-impl Account {
-    /// Makes a service account of this name, and what its API server needs for TLS.
-    pub fn new(name: &str) -> (Self, TlsAcceptor) {
-        let path = std::env::temp_dir().join(format!("kube-canary-act-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        let mut params = CertificateParams::new(vec![]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let leaf = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().signed_by(&key, &ca).unwrap();
-        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)
-            .unwrap();
-        let account = Self(path);
-        account.write("ca.crt", &ca.pem());
-        account.write("token", "token");
-        (account, TlsAcceptor::from(Arc::new(config)))
-    }
-
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Account {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

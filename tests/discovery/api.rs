@@ -1,17 +1,12 @@
 //! A fake API server: real TLS on loopback, every answer given by the test, one request at a time
 //! on each connection.
 
-use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kube_canary::discovery::kubernetes::{ApiServer, KubernetesConfig, Timing, run};
 use kube_canary::discovery::{Ourselves, PeerSpec, Update};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
-use rustls::pki_types::PrivateKeyDer;
 use socket2::{Domain, Socket, Type};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use super::account::{Account, Authority};
 use super::encode::{self, Slice, slice};
 
 /// The limit of every wait. It only ends a test that would hang.
@@ -43,63 +39,6 @@ pub fn timing() -> Timing {
         confirm: Duration::from_hours(1),
         doubt: Duration::from_hours(1),
         ..Timing::default()
-    }
-}
-
-/// A certificate authority with one server certificate for 127.0.0.1.
-pub struct Authority {
-    pub pem: String,
-    acceptor: TlsAcceptor,
-}
-
-impl Authority {
-    pub fn new() -> Self {
-        // Each has a name of its own: two authorities of one name would be a different failure.
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let mut params = CertificateParams::new(vec![]).unwrap();
-        let name = format!("authority {}", COUNT.fetch_add(1, Ordering::Relaxed));
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let leaf = CertificateParams::new(vec!["127.0.0.1".into()]).unwrap().signed_by(&key, &ca).unwrap();
-        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf.der().clone()], key)
-            .unwrap();
-        Self { pem: ca.pem(), acceptor: TlsAcceptor::from(Arc::new(config)) }
-    }
-}
-
-/// A service account's directory, which is removed at the end of the test.
-pub struct Account(pub PathBuf);
-
-impl Account {
-    pub fn new(ca: &str, token: &str) -> Self {
-        static COUNT: AtomicUsize = AtomicUsize::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("kube-canary-account-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        let account = Self(path);
-        account.write("ca.crt", ca);
-        account.write("token", token);
-        account.write("namespace", "monitoring\n");
-        account
-    }
-    pub fn write(&self, name: &str, text: &str) {
-        let new = self.0.join(format!("{name}.new"));
-        fs::write(&new, text).unwrap();
-        fs::rename(new, self.0.join(name)).unwrap();
-    }
-}
-
-impl Drop for Account {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
