@@ -14,8 +14,6 @@ use crate::statistics::{MtuReading, PeerReading, UdpLinks, ZoneReading};
 pub enum FamilyScope {
     /// A link: one peer, by one protocol, on one network.
     Link,
-    /// What UDP probes alone find out about a link.
-    Udp,
     /// A zone pair: from our zone to another.
     Zone,
     /// The agent itself, as one subject.
@@ -150,7 +148,7 @@ const fn udp(
     help: &'static str,
 ) -> FamilyDescription {
     let content = FamilyContent::UdpGauge(value);
-    FamilyDescription { name, help, scope: FamilyScope::Udp, content, methods: UDP, links: LinkSeries::Full, label }
+    FamilyDescription { name, help, scope: FamilyScope::Link, content, methods: UDP, links: LinkSeries::Full, label }
 }
 
 const fn zone_udp(
@@ -274,8 +272,7 @@ mod tests {
         };
         for method in Method::ALL {
             for (_, links) in LinkSeries::ALL {
-                let count = of(FamilyScope::Link, method, links) + of(FamilyScope::Udp, method, links);
-                assert_eq!(count, link_numbers(method, links), "{method:?} {links:?}");
+                assert_eq!(of(FamilyScope::Link, method, links), link_numbers(method, links), "{method:?} {links:?}");
             }
             assert_eq!(of(FamilyScope::Zone, method, LinkSeries::Full), zone_numbers(method), "{method:?}");
         }

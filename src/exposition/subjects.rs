@@ -5,14 +5,11 @@ use std::sync::Arc;
 
 use super::View;
 use super::families::{FamilyContent, FamilyDescription, FamilyScope};
-use super::protobuf::FamilyKind;
 use super::series::{SeriesSettings, Shown};
 use crate::check::{CheckFailure, CheckPhase};
 use crate::limits::ZONES_MAX;
 use crate::peers::{Directory, Method, Methods, SlotId, Via, ZoneId};
-use crate::statistics::{
-    ClassicReading, Histogram, HistogramReading, PeerStatistics, Scale, SendLag, UdpLinks, ZoneStatistics,
-};
+use crate::statistics::{ClassicReading, Histogram, HistogramReading, PeerStatistics, Scale, SendLag, ZoneStatistics};
 
 /// The largest number of zone pairs of a method: every zone, for each family and network.
 const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len();
@@ -34,8 +31,6 @@ pub struct Subjects<'a> {
 pub enum Subject<'a> {
     /// The statistics of a link.
     Link(PeerStatistics<'a>),
-    /// What UDP probes alone find out about a link.
-    Udp(UdpLinks<'a>),
     /// A zone pair, and the scale of its round-trip times.
     Zone(&'a ZoneStatistics, &'a Scale),
     /// A lag of the agent, and the time from which it counts, in seconds since the epoch.
@@ -43,7 +38,7 @@ pub enum Subject<'a> {
     /// The times of a phase of a check, their scale, and the time from which they count, in seconds
     /// since the epoch.
     CheckTimes(Arc<Histogram>, &'a Scale, u32),
-    /// A number of a check or a zone pair, and the time from which a counter counts.
+    /// A number of a check, a gauge of a link or a zone pair, and the time from which a counter counts.
     Number(u64, Option<u32>),
 }
 
@@ -51,12 +46,7 @@ impl Subjects<'_> {
     /// Whether the family is exported at all.
     pub fn has(&self, family: &FamilyDescription) -> bool {
         match (family.scope, family.content) {
-            (FamilyScope::Link, FamilyContent::Rtt) => {
-                self.methods().iter().any(|method| self.series.has_times(self.methods(), method))
-            }
-            (FamilyScope::Link | FamilyScope::Udp, _) => {
-                self.series.links >= family.links && family.methods.iter().any(|method| self.methods().has(*method))
-            }
+            (FamilyScope::Link, _) => self.methods().iter().any(|method| self.are_in(family, method)),
             (FamilyScope::Check, content) => {
                 (0..self.end(family)).any(|subject| self.check(content, subject, |_, _| {}).is_some())
             }
@@ -78,19 +68,23 @@ impl Subjects<'_> {
     /// Whether the subject with this index has this family: not every method has all of them.
     pub fn is_in(&self, family: &FamilyDescription, subject: usize) -> bool {
         matches!(family.scope, FamilyScope::Agent | FamilyScope::Check)
-            || self.place_and_method(subject).is_some_and(|(_, method)| {
-                family.methods.contains(&method)
-                    && ((family.scope, family.kind()) != (FamilyScope::Link, FamilyKind::Histogram)
-                        || self.series.has_times(self.methods(), method))
-            })
+            || self.place_and_method(subject).is_some_and(|(_, method)| self.are_in(family, method))
+    }
+
+    /// Whether the links or zone pairs of a method have this family.
+    fn are_in(&self, family: &FamilyDescription, method: Method) -> bool {
+        family.methods.contains(&method)
+            && match (family.scope, family.content) {
+                (FamilyScope::Link, FamilyContent::Rtt) => self.series.has_times(self.methods(), method),
+                (FamilyScope::Link, _) => self.series.links >= family.links,
+                _ => true,
+            }
     }
 
     /// Returns one more than the index of the last subject.
     pub fn end(&self, family: &FamilyDescription) -> usize {
         match family.scope {
-            FamilyScope::Link | FamilyScope::Udp => {
-                self.directory.slot_count().min(self.shown.slots_end) * self.methods().count()
-            }
+            FamilyScope::Link => self.directory.slot_count().min(self.shown.slots_end) * self.methods().count(),
             FamilyScope::Zone => ZONE_PAIRS * self.methods().count(),
             FamilyScope::Agent => 1,
             FamilyScope::Check => self.view.statistics.checks().count() * parts(family.content),
@@ -101,7 +95,7 @@ impl Subjects<'_> {
     pub fn scale(&self, scope: FamilyScope) -> &Scale {
         let statistics = &self.view.statistics;
         match scope {
-            FamilyScope::Link | FamilyScope::Udp => statistics.scale(),
+            FamilyScope::Link => statistics.scale(),
             FamilyScope::Zone => statistics.zone_scale(),
             FamilyScope::Agent => statistics.send_lag().scale(),
             FamilyScope::Check => statistics.checks().scale(),
@@ -140,11 +134,11 @@ impl Subjects<'_> {
                 label("source_zone", directory.own_zone());
                 (found, zone, via)
             }
-            (FamilyScope::Link | FamilyScope::Udp | FamilyScope::Check, _) => {
+            (FamilyScope::Link | FamilyScope::Check, _) => {
                 let slot = SlotId::at(place);
                 let peer = directory.peer(slot).filter(|peer| peer.via().allows(method))?;
-                let found = match family.scope {
-                    FamilyScope::Udp => Subject::Udp(statistics.udp(slot)?),
+                let found = match family.content {
+                    FamilyContent::UdpGauge(of_link) => Subject::Number(of_link(&statistics.udp(slot)?), None),
                     _ => Subject::Link(statistics.method(method).slot(slot)?),
                 };
                 label("source_node", node);
@@ -214,7 +208,6 @@ impl Subject<'_> {
                 let reading = pair.read();
                 Some((count(&reading), Some(reading.created)))
             }
-            (Self::Udp(link), FamilyContent::UdpGauge(value)) => Some((value(link), None)),
             (Self::Number(number, since), _) => Some((*number, *since)),
             _ => None,
         }
@@ -226,7 +219,7 @@ impl Subject<'_> {
             Self::Link(link) => link.created(),
             Self::Zone(pair, _) => pair.created(),
             Self::Lag(_, created) | Self::CheckTimes(_, _, created) => *created,
-            Self::Udp(_) | Self::Number(..) => 0,
+            Self::Number(..) => 0,
         }
     }
 
@@ -237,7 +230,7 @@ impl Subject<'_> {
             Self::Zone(pair, scale) => pair.classic(scale),
             Self::Lag(lag, _) => lag.classic(),
             Self::CheckTimes(times, scale, _) => times.classic(scale),
-            Self::Udp(_) | Self::Number(..) => ClassicReading::default(),
+            Self::Number(..) => ClassicReading::default(),
         }
     }
 
@@ -248,7 +241,7 @@ impl Subject<'_> {
             Self::Zone(pair, _) => pair.read_rtt(times),
             Self::Lag(lag, _) => lag.read_into(times),
             Self::CheckTimes(phase, ..) => phase.read_into(times),
-            Self::Udp(_) | Self::Number(..) => {}
+            Self::Number(..) => {}
         }
     }
 }

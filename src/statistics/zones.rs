@@ -59,7 +59,7 @@ impl ZonePairs {
 }
 
 /// What was counted and measured from our zone to another.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ZoneStatistics {
     /// Whether a peer of the zone has been probed by this network.
     in_use: AtomicBool,
@@ -105,20 +105,7 @@ pub struct ZoneReading {
 impl ZoneStatistics {
     /// Makes the numbers of a pair. Without `rtt_scale`, round-trip times are not counted.
     pub(super) fn new(rtt_scale: Option<&Scale>) -> Self {
-        Self {
-            in_use: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            late: AtomicU64::new(0),
-            duplicate: AtomicU64::new(0),
-            reordered: AtomicU64::new(0),
-            corrupt: AtomicU64::new(0),
-            send_errors: AtomicU64::new(0),
-            terminating: AtomicU64::new(0),
-            created: AtomicU32::new(0),
-            rtt: rtt_scale.map_or_else(Histogram::default, Histogram::new),
-        }
+        Self { rtt: rtt_scale.map_or_else(Histogram::default, Histogram::new), ..Self::default() }
     }
 
     /// Starts to count at `created`, if the pair is not in use yet.

@@ -68,7 +68,7 @@ pub enum ConditionMode {
     Off,
     /// The log alone says what would be set.
     DryRun,
-    /// What conditions say is set.
+    /// Conditions of nodes are set in the API server.
     On,
 }
 
