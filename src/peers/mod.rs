@@ -23,38 +23,7 @@ pub use peer::{Peer, Presence};
 use std::net::IpAddr;
 
 pub use crate::discovery::{ListedMember, Network, Ranked, Roster, name_in_reports};
-pub use crate::method::{Family, Method};
-
-/// A set of methods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Methods([bool; 3]);
-
-impl Methods {
-    /// The set of all methods.
-    pub const ALL: Self = Self([true; 3]);
-
-    /// Returns the set of these methods.
-    pub fn new(methods: impl IntoIterator<Item = Method>) -> Self {
-        let mut set = Self([false; 3]);
-        methods.into_iter().for_each(|method| set.0[method as usize] = true);
-        set
-    }
-
-    /// Whether the method is in the set.
-    pub const fn has(self, method: Method) -> bool {
-        self.0[method as usize]
-    }
-
-    /// Returns the number of methods in the set.
-    pub fn count(self) -> usize {
-        self.iter().count()
-    }
-
-    /// Returns the methods of the set, in label order.
-    pub fn iter(self) -> impl Iterator<Item = Method> {
-        Method::ALL.into_iter().filter(move |method| self.has(*method))
-    }
-}
+pub use crate::method::{Family, Method, Methods};
 
 /// Names method and family together, as the `protocol` label does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

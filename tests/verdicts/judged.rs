@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use kube_canary::mesh::verdicts::wording::{evidence, summary};
 use kube_canary::mesh::verdicts::{Confidence, Direction, Kind, Verdict};
-use kube_canary::report::{Method, Network};
+use kube_canary::report::{Method, Methods, Network};
 
 use super::mesh::{Fault, Plan, Reach, domain_name, group, name, zone_name};
 
@@ -249,7 +249,7 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
 /// Whether a verdict names the protocol of a fault: that of the fault, or none if all that are
 /// measured share it.
 fn is_by(verdict: &Verdict, method: Option<Method>, plan: &Plan) -> bool {
-    let expected = if plan.protocols { method } else { None };
+    let expected = if plan.protocols { method.map(Methods::of) } else { None };
     verdict.protocol == expected
 }
 

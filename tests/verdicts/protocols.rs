@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use kube_canary::mesh::verdicts::{Direction, Verdict, judge};
-use kube_canary::report::Method;
+use kube_canary::report::{Method, Methods};
 
 use super::judged::{self, Score};
 use super::mesh::{self, Fault, Plan, Random};
@@ -255,7 +255,7 @@ fn directions_by_udp_are_right() {
             |subject: &str| if is_link { subject == link(0, 1) || subject == link(1, 0) } else { subject == ends[0] };
         // A link that loses 5 % of 120 round trips is not always named. Echo requests do not say
         // where UDP is lost.
-        let is_it = |it: &&Verdict| is_about(&it.subject) && it.protocol != Some(Method::Icmp);
+        let is_it = |it: &&Verdict| is_about(&it.subject) && it.protocol != Some(Methods::ICMP);
         let Some(verdict) = verdicts.iter().find(is_it) else { continue };
         cases += 1;
         let way = match (there > 0.0, back > 0.0) {

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// How a link is probed, over IPv4 or IPv6. Each method has its own numbers of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,6 +39,82 @@ impl Method {
             Self::Udp => "UDP",
             Self::Tcp => "TCP",
         }
+    }
+}
+
+/// A set of methods: how a mesh is probed, or what a verdict is about. It is written as the labels of
+/// its methods, such as `udp` or `icmp+udp`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Methods(u8);
+
+/// Labels and names of all sets, by their bits.
+const SETS: [(&str, &str); 8] = [
+    ("", ""),
+    ("icmp", "ICMP"),
+    ("udp", "UDP"),
+    ("icmp+udp", "ICMP and UDP"),
+    ("tcp", "TCP"),
+    ("icmp+tcp", "ICMP and TCP"),
+    ("udp+tcp", "UDP and TCP"),
+    ("icmp+udp+tcp", "ICMP, UDP and TCP"),
+];
+
+impl Methods {
+    /// The set of all methods.
+    pub const ALL: Self = Self(7);
+    /// ICMP alone.
+    pub const ICMP: Self = Self::of(Method::Icmp);
+    /// UDP alone.
+    pub const UDP: Self = Self::of(Method::Udp);
+    /// TCP alone.
+    pub const TCP: Self = Self::of(Method::Tcp);
+
+    /// Returns the set of one method.
+    pub const fn of(method: Method) -> Self {
+        Self(1 << method as u8)
+    }
+
+    /// Returns the set of these methods.
+    pub fn new(methods: impl IntoIterator<Item = Method>) -> Self {
+        methods.into_iter().fold(Self(0), |set, method| Self(set.0 | Self::of(method).0))
+    }
+
+    /// Whether the method is in the set.
+    pub const fn has(self, method: Method) -> bool {
+        self.0 & Self::of(method).0 != 0
+    }
+
+    /// Returns the number of methods in the set.
+    pub const fn count(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// Returns the methods of the set, in label order.
+    pub fn iter(self) -> impl Iterator<Item = Method> {
+        Method::ALL.into_iter().filter(move |method| self.has(*method))
+    }
+
+    /// Returns the label, as in JSON and in series.
+    pub const fn label(self) -> &'static str {
+        SETS[self.0 as usize].0
+    }
+
+    /// Returns the names in sentences.
+    pub const fn name(self) -> &'static str {
+        SETS[self.0 as usize].1
+    }
+}
+
+impl Serialize for Methods {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.label())
+    }
+}
+
+impl<'de> Deserialize<'de> for Methods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let label = std::borrow::Cow::<str>::deserialize(deserializer)?;
+        (1..=7).map(Self).find(|set| set.label() == label).ok_or_else(|| D::Error::custom("unknown protocols"))
     }
 }
 
@@ -78,6 +155,25 @@ impl Family {
         match self {
             Self::V4 => "IPv4",
             Self::V6 => "IPv6",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_of_methods_are_read_as_they_are_written() {
+        let sets = [Methods::of(Method::Udp), Methods::new([Method::Tcp, Method::Icmp])];
+        let texts = sets.map(|set| serde_json::to_string(&set).expect("JSON"));
+        assert_eq!(texts, [r#""udp""#, r#""icmp+tcp""#]);
+        let read: Vec<Methods> = texts.iter().map(|text| serde_json::from_str(text).expect("a set")).collect();
+        assert_eq!(read, sets);
+        assert_eq!(sets[1].iter().collect::<Vec<_>>(), [Method::Icmp, Method::Tcp]);
+        assert_eq!((sets[1].count(), Methods::ALL), (2, Methods::new(Method::ALL)));
+        for bad in [r#""tcp+icmp""#, r#""""#, r#""all""#] {
+            assert!(serde_json::from_str::<Methods>(bad).is_err(), "{bad}");
         }
     }
 }

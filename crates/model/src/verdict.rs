@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::check::{CheckFailure, CheckKind};
 use crate::limits::NAME_BYTES_MAX;
-use crate::method::{Family, Method};
+use crate::method::{Family, Methods};
 use crate::report::{Network, SendError, Way, at_most};
 
 /// The most groups that a partition has, a number.
@@ -239,10 +239,10 @@ pub struct Verdict {
     /// none of them in particular.
     #[serde(default)]
     pub family: Option<Family>,
-    /// The protocol of the probes. `None` if several are measured and the verdict is about none of
-    /// them in particular.
+    /// The protocols of the probes, if it is about some of those that are measured and not about
+    /// all.
     #[serde(default)]
-    pub protocol: Option<Method>,
+    pub protocol: Option<Methods>,
     /// Why probes could not be sent. `None` if all were. It is no part of what the verdict is
     /// about: a kernel that refuses what its agent sends may as well drop what others send there.
     #[serde(default, skip_serializing_if = "Option::is_none")]

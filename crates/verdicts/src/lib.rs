@@ -72,7 +72,7 @@ use answering::Answering;
 use causes::{Cause, Finding, Findings};
 use details::Detail;
 use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
-use kube_canary_model::method::{Family, Method};
+use kube_canary_model::method::{Family, Method, Methods};
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::Mention;
 use networks::{NetworkCauses, differs};
@@ -301,7 +301,14 @@ fn add_loss_verdicts<'a>(
         let confidence = if is_likely { Confidence::Likely } else { certain };
         let severity = severity(finding.cause, protocol);
         let weight = finding.score;
-        verdicts.push(Verdict { confidence, severity, protocol, ended_unix_seconds, weight, ..verdict });
+        verdicts.push(Verdict {
+            confidence,
+            severity,
+            protocol: protocol.map(Methods::of),
+            ended_unix_seconds,
+            weight,
+            ..verdict
+        });
     }
 }
 

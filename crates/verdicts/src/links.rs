@@ -12,7 +12,7 @@ use super::protocols::{MeshContext, ProtocolCauses};
 use super::quiet::Quiet;
 use super::{Confidence, Severity, Verdict};
 use crate::matrix::{Hole, LosingFlows, Matrix, MatrixRow};
-use kube_canary_model::report::{HoleNotice, Method, Network};
+use kube_canary_model::report::{HoleNotice, Method, Methods, Network};
 
 /// From this number of pairs on, what they have in common is the cause.
 const PAIRS_MIN: usize = 3;
@@ -227,7 +227,7 @@ pub async fn add_flow_verdicts<'a>(
         verdicts.extend(worst.map(|worst| Verdict {
             confidence: Confidence::Certain,
             severity: Severity::Warning,
-            protocol: node.map(|_| Method::Udp),
+            protocol: node.map(|_| Methods::UDP),
             ..with_end(mesh, flows, describe::flows(mesh.matrix, network, *node, pairs.len(), *share, worst))
         }));
     }
@@ -237,7 +237,7 @@ pub async fn add_flow_verdicts<'a>(
         verdicts.push(Verdict {
             confidence: if is_told_twice { Confidence::Certain } else { Confidence::Likely },
             severity: Severity::Warning,
-            protocol: Some(Method::Udp),
+            protocol: Some(Methods::UDP),
             ..with_end(mesh, of_pair, describe::flow(mesh.matrix, worst))
         });
     }

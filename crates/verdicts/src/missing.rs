@@ -132,7 +132,8 @@ pub fn add_missing_agents(scope: &NetworkScope<'_>, parts: &[ProtocolCauses<'_>]
             verdicts.push(describe::unreachable(matrix, *node, &silence.detail));
         }
     }
-    let is_about_tcp = |verdict: &&mut Verdict| verdict.is_loss() && verdict.protocol == Some(Method::Tcp);
+    let is_about_tcp =
+        |verdict: &&mut Verdict| verdict.is_loss() && verdict.protocol.is_some_and(|methods| methods.has(Method::Tcp));
     // The verdict over a node says it of that node.
     let mut about_tcp = verdicts.iter_mut().filter(is_about_tcp);
     if unread > 0

@@ -7,7 +7,7 @@
 use std::net::Ipv6Addr;
 
 use kube_canary_model::limits::INTERVAL_MIN;
-use kube_canary_model::method::{Family, Method};
+use kube_canary_model::method::{Family, Methods};
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::{Confidence, Direction, Figure, Kind, Mention, Severity, Verdict};
 use serde::{Deserialize, Serialize};
@@ -119,7 +119,7 @@ impl Rewritten {
             let subject = subject::from_name(matrix.name(source.node));
             let mut verdict = Verdict::new(Kind::Node, subject, Network::Pod);
             verdict.direction = Direction::Out;
-            verdict.protocol = Some(Method::Udp);
+            verdict.protocol = Some(Methods::UDP);
             verdict.family = (is_of_family(false) && is_of_family(true)).then_some(of_family);
             (verdict.confidence, verdict.severity) = (Confidence::Certain, Severity::Warning);
             verdict.figures.set(Figure::Rewritten, source.links[0].into());

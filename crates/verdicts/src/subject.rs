@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use ring::digest::{Context, SHA256};
 
-use kube_canary_model::method::{Family, Method};
+use kube_canary_model::method::{Family, Method, Methods};
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::{Kind, Verdict};
 
@@ -44,8 +44,8 @@ pub struct Identity<'a> {
     pub subject: Cow<'a, str>,
     /// The label of the network of the probes.
     pub network: &'static str,
-    /// The protocol of the probes. `None` if the verdict is about none in particular.
-    pub protocol: Option<Method>,
+    /// The protocols of the probes. `None` if the verdict is about all.
+    pub protocol: Option<Methods>,
     /// The address family of the probes. `None` if the verdict is about none in particular.
     pub family: Option<Family>,
 }
@@ -69,7 +69,7 @@ pub fn is_same_finding(a: &Verdict, b: &Verdict) -> bool {
 /// Returns the id of a verdict: the hash of its identity.
 pub fn id(verdict: &Verdict) -> String {
     let Identity { kind, subject, network, protocol, family } = identity(verdict);
-    hash(&[kind.label(), &subject, network, protocol.map_or("", Method::label), family.map_or("", Family::label)])
+    hash(&[kind.label(), &subject, network, protocol.map_or("", Methods::label), family.map_or("", Family::label)])
 }
 
 /// Whether what the link between two nodes loses may belong to a verdict: it is about this link,
@@ -128,7 +128,7 @@ pub fn may_be_rest(verdict: &Verdict, ended: &Verdict) -> bool {
 /// Whether what UDP probes show of the link between two nodes may belong to a verdict.
 pub fn covers_udp_between(verdict: &Verdict, a: (&str, &str), b: (&str, &str)) -> bool {
     let is_of_pods = verdict.network == Network::Pod;
-    is_of_pods && matches!(verdict.protocol, None | Some(Method::Udp)) && covers(verdict, a, b)
+    is_of_pods && verdict.protocol.is_none_or(|methods| methods.has(Method::Udp)) && covers(verdict, a, b)
 }
 
 /// Cuts a name that is too long and appends a hash of the whole, so that two names with the

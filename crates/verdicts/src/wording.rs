@@ -97,7 +97,7 @@ pub fn runbook(verdict: &Verdict) -> String {
         _ if is_unsent(verdict) => return format!("{DOCS}verdicts.md#probes-that-cannot-be-sent"),
         Kind::Flow | Kind::Mtu => return format!("{DOCS}verdicts.md#flows-and-large-packets"),
         Kind::Check => "kubecanarycheck",
-        _ if matches!(verdict.protocol, Some(Method::Udp | Method::Tcp)) => "udp-or-tcp-alone",
+        _ if verdict.protocol.is_some_and(|methods| !methods.has(Method::Icmp)) => "udp-or-tcp-alone",
         Kind::Node => "a-node",
         Kind::Link => "a-link",
         Kind::Zone | Kind::ZonePair | Kind::Domain => "zones",
@@ -222,13 +222,10 @@ fn by_protocol(text: &mut String, verdict: &Verdict) {
         return;
     }
     let _ = write!(text, "; by protocol: {}", rates.join(", "));
-    let own = measured.into_iter().find(|(method, ..)| verdict.protocol == Some(*method));
-    let own_rate = own.and_then(|(_, lost, probes)| rate(lost, probes)).unwrap_or(0.0);
-    if let Some((method @ (Method::Udp | Method::Tcp), ..)) = own
-        && verdict.kind == Kind::Mesh
-        && own_rate >= RULE
-    {
-        let _ = write!(text, "; a NetworkPolicy or a firewall may not let {} through", method.name());
+    let Some(own) = verdict.protocol.filter(|own| verdict.kind == Kind::Mesh && !own.has(Method::Icmp)) else { return };
+    let mut of_own = measured.into_iter().filter(|(method, ..)| own.has(*method));
+    if of_own.all(|(_, lost, probes)| rate(lost, probes).is_some_and(|rate| rate >= RULE)) {
+        let _ = write!(text, "; a NetworkPolicy or a firewall may not let {} through", own.name());
     }
 }
 

@@ -61,12 +61,13 @@ impl Reason {
 
     fn from_verdict(verdict: &Verdict) -> Self {
         let is_whole = verdict.loss_ratio().is_some_and(|ratio| ratio >= UNREACHABLE);
+        let has = |method: Method| verdict.protocol.is_none_or(|methods| methods.has(method));
         match verdict.kind {
             _ if verdict.is_slow() => Self::Slow,
             Kind::Mtu => Self::MtuBlackHole,
             Kind::Check => Self::CheckFailed,
-            _ if is_whole && verdict.protocol == Some(Method::Udp) => Self::UdpBlocked,
-            _ if is_whole && verdict.protocol.is_none() => Self::Unreachable,
+            _ if is_whole && has(Method::Udp) && has(Method::Tcp) => Self::Unreachable,
+            _ if is_whole && has(Method::Udp) => Self::UdpBlocked,
             _ => Self::PacketLoss,
         }
     }

@@ -13,7 +13,7 @@ use super::notices::{Notice, Phase, occurrence, sentence};
 use crate::config::Receiver;
 use crate::mesh::verdicts::wording::{runbook, summary, title};
 use crate::mesh::verdicts::{Kind, Severity, Verdict};
-use crate::report::Method;
+use crate::report::Methods;
 use crate::sys::clock;
 use crate::sys::console::printable;
 use crate::units::Nanos;
@@ -126,7 +126,7 @@ fn alert(Notice { phase, verdict }: &Notice, labels: &[(String, String)], now_un
     };
     let mut all = json!({
         "alertname": name, "id": verdict.id, "kind": verdict.kind.label(), "subject": verdict.subject,
-        "network": verdict.network.label(), "protocol": verdict.protocol.map_or("all", Method::label),
+        "network": verdict.network.label(), "protocol": verdict.protocol.map_or("all", Methods::label),
         "severity": severity.label(),
     });
     for (name, value) in labels {

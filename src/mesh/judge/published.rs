@@ -8,7 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::exposition::{FamilyWriter, Section};
-use crate::report::{JudgeAnswer, Method};
+use crate::report::{JudgeAnswer, Methods};
 use crate::sys::wall;
 use crate::units::Nanos;
 use crate::verdict::Verdict;
@@ -74,7 +74,7 @@ impl Section for Judging {
                     ("id", &*verdict.id),
                     ("kind", verdict.kind.label()),
                     ("network", verdict.network.label()),
-                    ("protocol", verdict.protocol.map_or("all", Method::label)),
+                    ("protocol", verdict.protocol.map_or("all", Methods::label)),
                     ("severity", verdict.severity.label()),
                     ("subject", &*verdict.subject),
                 ];

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
     use crate::check::{CheckFailure, CheckKind};
     use crate::mesh::verdicts::{Kind, Severity};
-    use crate::report::{Method, Network, Protocol, SendError};
+    use crate::report::{Method, Methods, Network, Protocol, SendError};
     use crate::verdict::{Figure, Mention};
 
     fn said(verdicts: &[Verdict]) -> JudgeStatement {
@@ -377,7 +377,7 @@ mod tests {
             Verdict { subject: "guilty".into(), ..node.clone() },
             Verdict { kind: Kind::Zone, ..node.clone() },
             Verdict { network: Network::Node, ..node.clone() },
-            Verdict { protocol: Some(Method::Udp), ..node.clone() },
+            Verdict { protocol: Some(Methods::UDP), ..node.clone() },
         ];
         for other in others {
             assert!(other.id == node.id && agreed(&[said(from_ref(&node)), said(&[other])]).is_empty());

@@ -170,7 +170,7 @@ mod tests {
 
     use super::super::document::tests::{JUDGE, held, verdict as of_kind};
     use super::*;
-    use crate::report::{Method, Missing};
+    use crate::report::{Methods, Missing};
 
     /// Unix time of the first round.
     const BEGIN: u64 = 2_000;
@@ -221,7 +221,7 @@ mod tests {
     fn judges_that_agree_that_are_uncertain_or_that_see_other_agents_are_not_suspect() {
         let link = verdict("link", "x->y");
         let likely = Verdict { confidence: Confidence::Likely, ..link.clone() };
-        let by_udp = Verdict { protocol: Some(Method::Udp), ..link.clone() };
+        let by_udp = Verdict { protocol: Some(Methods::UDP), ..link.clone() };
         let agent = verdict("agent_unreachable", "x");
         let check = verdict("check", "*->dns");
         for (own, a, b) in [

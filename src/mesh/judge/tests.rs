@@ -6,7 +6,7 @@ use super::document::tests::{held, verdict};
 use super::role::Role;
 use super::*;
 use crate::mesh::verdicts::{Kind, Verdict, id};
-use crate::report::{Method, Missing};
+use crate::report::{Methods, Missing};
 
 /// Unix time of the first second.
 const BEGIN: u64 = 1_000_000;
@@ -37,11 +37,11 @@ struct Agent {
     began: u64,
     is_killed: bool,
     /// The protocol by which it finds faults.
-    protocol: Option<Method>,
+    protocol: Option<Methods>,
 }
 
 impl Agent {
-    fn new(protocol: Option<Method>) -> Self {
+    fn new(protocol: Option<Methods>) -> Self {
         let (role, table) = (Role::new(JudgeTimes::default()), VerdictTable::default());
         Self { role, table, term: None, document: None, rounds: 0, began: 0, is_killed: false, protocol }
     }
@@ -63,7 +63,7 @@ fn at(second: u64) -> Nanos {
 }
 
 impl World {
-    fn new(cuts: &[Cut], protocols: [Option<Method>; 6]) -> Self {
+    fn new(cuts: &[Cut], protocols: [Option<Methods>; 6]) -> Self {
         Self { agents: protocols.into_iter().map(Agent::new).collect(), cuts: cuts.to_vec(), now: 0 }
     }
 
@@ -244,10 +244,10 @@ fn past(world: &World) -> Vec<Vec<(Kind, String)>> {
     world.readers().into_iter().map(of).collect()
 }
 
-const ALL: [Option<Method>; 6] = [None; 6];
+const ALL: [Option<Methods>; 6] = [None; 6];
 /// Each judge finds faults by another protocol.
-const APART: [Option<Method>; 6] =
-    [Some(Method::Icmp), None, Some(Method::Udp), Some(Method::Tcp), Some(Method::Icmp), None];
+const APART: [Option<Methods>; 6] =
+    [Some(Methods::ICMP), None, Some(Methods::UDP), Some(Methods::TCP), Some(Methods::ICMP), None];
 
 const fn node_off(node: u32, seconds: u64) -> Cut {
     let subject = ["n0", "n1", "n2"][node as usize];

@@ -35,7 +35,7 @@ pub use weighed::weighed_loss;
 
 use crate::check::{CHECKS_MAX, Check};
 use crate::limits::{REPORT_PEERS_MAX, STRANGERS_MAX};
-pub use crate::method::Method;
+pub use crate::method::{Method, Methods};
 pub use crate::send_error::SendError;
 
 /// The path of the report.

@@ -1,7 +1,7 @@
 //! Which attempts are evidence, and what the network already explains.
 
 use kube_canary_model::check::{CheckFailure, CheckKind};
-use kube_canary_model::report::Method;
+use kube_canary_model::report::{Method, Methods};
 use kube_canary_model::verdict::{Figure, Kind, Verdict};
 
 use crate::agents::Standing;
@@ -83,10 +83,10 @@ impl Explained {
         // A policy that drops the probes of all agents by one protocol, or a family without routes,
         // says nothing of what checks ask. It would hide them for as long as it is there.
         let is_wide = matches!(verdict.kind, Kind::Mesh | Kind::Paths | Kind::Partition);
-        if is_wide && (verdict.family.is_some() || matches!(verdict.protocol, Some(Method::Udp | Method::Tcp))) {
+        if is_wide && (verdict.family.is_some() || verdict.protocol.is_some_and(|methods| methods != Methods::ICMP)) {
             return;
         }
-        let methods = verdict.protocol.map_or(ALL_METHODS, bit);
+        let methods = verdict.protocol.map_or(ALL_METHODS, |methods| methods.iter().fold(0, |bits, of| bits | bit(of)));
         let own = if verdict.is_slow() { SLOW } else { methods };
         let bits = if verdict.kind == Kind::Node { own | BAD_NODE } else { own };
         if let (Kind::Mesh | Kind::Paths, false, Some(rate)) = (verdict.kind, verdict.is_slow(), verdict.loss_ratio()) {

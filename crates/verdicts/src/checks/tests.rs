@@ -3,7 +3,7 @@
 mod drawn;
 
 use kube_canary_model::check::{CHECKS_MAX, Check, CheckFailure, CheckKind};
-use kube_canary_model::report::{Method, Network, Peer, Source};
+use kube_canary_model::report::{Methods, Network, Peer, Source};
 use kube_canary_model::verdict::{Confidence, Figure, Figures, Kind, Severity};
 use serde_json::{Value, json};
 
@@ -275,7 +275,7 @@ fn failures_that_the_network_explains_have_no_verdict() {
 #[test]
 fn one_protocol_that_all_links_lose_hides_no_check() {
     let mut verdict = Verdict::new(Kind::Mesh, "*".into(), Network::Pod);
-    verdict.protocol = Some(Method::Udp);
+    verdict.protocol = Some(Methods::UDP);
     verdict.figures = Figures::default().with([(Figure::Probes, 60.0), (Figure::Lost, 60.0)]);
     let mesh = with(&["dns"], 6).rows(|_| vec![failing("dns", 12)]);
     let standings = agents::standings(&mesh.matrix);

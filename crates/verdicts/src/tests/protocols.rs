@@ -31,7 +31,7 @@ fn plain(_: &str, _: &str, object: Value) -> Value {
     object
 }
 
-fn named(verdicts: &[Verdict]) -> Vec<(Kind, &str, Option<Method>)> {
+fn named(verdicts: &[Verdict]) -> Vec<(Kind, &str, Option<Methods>)> {
     verdicts.iter().map(|verdict| (verdict.kind, verdict.subject.as_str(), verdict.protocol)).collect()
 }
 
@@ -45,13 +45,13 @@ fn what_all_protocols_lose_has_none_and_what_one_loses_has_it() {
     let one = |method: &'static str| {
         three(|from, to, protocol| if touches(from, to) && protocol == method { 100 } else { 0 }, plain).verdicts()
     };
-    for (method, protocol) in [("icmp", Method::Icmp), ("udp", Method::Udp), ("tcp", Method::Tcp)] {
+    for (method, protocol) in [("icmp", Methods::ICMP), ("udp", Methods::UDP), ("tcp", Methods::TCP)] {
         let verdicts = one(method);
         assert_eq!(named(&verdicts), [(Kind::Node, "c", Some(protocol))], "{verdicts:?}");
         assert_eq!(summary(&verdicts[0]), format!("c: {} alone is lost", protocol.name()));
         assert_eq!(title(&verdicts[0]), format!("node c, pod network, {} only", protocol.name()));
         // Nothing but probes is sent by ICMP, so no user is affected while the others pass.
-        let severity = if protocol == Method::Icmp { Severity::Warning } else { Severity::Critical };
+        let severity = if protocol == Methods::ICMP { Severity::Warning } else { Severity::Critical };
         assert_eq!(verdicts[0].severity, severity, "{method}");
     }
     let ids: Vec<String> =
@@ -61,7 +61,7 @@ fn what_all_protocols_lose_has_none_and_what_one_loses_has_it() {
 
 #[test]
 fn one_protocol_lost_everywhere_may_be_a_rule_of_the_cluster() {
-    for (method, protocol) in [("udp", Method::Udp), ("tcp", Method::Tcp)] {
+    for (method, protocol) in [("udp", Methods::UDP), ("tcp", Methods::TCP)] {
         let verdicts = three(|_, _, protocol| if protocol == method { 100 } else { 0 }, plain).verdicts();
         assert_eq!(named(&verdicts), [(Kind::Mesh, "*", Some(protocol))], "{verdicts:?}");
         let hint = format!("; a NetworkPolicy or a firewall may not let {} through", protocol.name());
@@ -73,8 +73,8 @@ fn one_protocol_lost_everywhere_may_be_a_rule_of_the_cluster() {
 fn two_protocols_that_lose_are_two_verdicts() {
     let verdicts = three(|_, _, protocol| if protocol == "icmp" { 0 } else { 100 }, plain).verdicts();
     let mut found = named(&verdicts);
-    found.sort_by_key(|(_, _, protocol)| protocol.map(Method::label));
-    assert_eq!(found, [(Kind::Mesh, "*", Some(Method::Tcp)), (Kind::Mesh, "*", Some(Method::Udp))]);
+    found.sort_by_key(|(_, _, protocol)| protocol.map(Methods::label));
+    assert_eq!(found, [(Kind::Mesh, "*", Some(Methods::TCP)), (Kind::Mesh, "*", Some(Methods::UDP))]);
 }
 
 #[test]
@@ -108,10 +108,10 @@ fn udp_and_tcp_count_only_if_the_agent_says_that_it_listens() {
             }
         })
     };
-    let c_alone = [(Kind::Node, "c", Some(Method::Tcp)), (Kind::Node, "c", Some(Method::Udp))];
+    let c_alone = [(Kind::Node, "c", Some(Methods::TCP)), (Kind::Node, "c", Some(Methods::UDP))];
     let judged = |of_c: Value, has_own: bool| rows(of_c, has_own).verdicts();
     let mut listens = judged(json!(600), true);
-    listens.sort_by_key(|verdict| verdict.protocol.map(Method::label));
+    listens.sort_by_key(|verdict| verdict.protocol.map(Methods::label));
     assert_eq!(named(&listens), c_alone, "{listens:?}");
     assert_eq!(judged(json!(70), true), [], "it has just started");
     assert_eq!(judged(Value::Null, true), [], "an older one does not listen");
@@ -136,12 +136,12 @@ fn verdicts_of_rows(rows: &[&str], lost: impl Fn(&str, &str, &str) -> u32, refus
     }
     let missing = NODES.iter().filter(|node| !rows.contains(*node));
     let mut verdicts = missing.fold(mesh, |mesh, node| mesh.missing(node)).verdicts();
-    verdicts.sort_by_key(|verdict| (verdict.kind, verdict.protocol.map(Method::label)));
+    verdicts.sort_by_key(|verdict| (verdict.kind, verdict.protocol.map(Methods::label)));
     verdicts
 }
 
-const TCP: Option<Method> = Some(Method::Tcp);
-const UDP: Option<Method> = Some(Method::Udp);
+const TCP: Option<Methods> = Some(Methods::TCP);
+const UDP: Option<Methods> = Some(Methods::UDP);
 
 /// Reports come by TCP, so a fault of TCP takes them away.
 #[test]
@@ -229,7 +229,7 @@ fn a_flow_that_loses_is_named_with_its_port_and_its_direction() {
             if (from, to) == ("a", "b") { losing(object, 1, way) } else { object }
         };
         let verdicts = three(lost, of_flow).verdicts();
-        assert_eq!(named(&verdicts), [(Kind::Flow, subject, Some(Method::Udp))], "{verdicts:?}");
+        assert_eq!(named(&verdicts), [(Kind::Flow, subject, Some(Methods::UDP))], "{verdicts:?}");
         assert_eq!((verdicts[0].direction, verdicts[0].confidence), (direction, Confidence::Likely));
         let expected = format!(
             "1 of 16 flows from a to b, source port 40312{words}; it lost 5 of its last 8 probes, and the other flows of \
@@ -259,7 +259,7 @@ fn flows_of_many_pairs_are_one_path_and_those_of_one_node_are_the_node() {
         if from == "a" || to == "a" { losing(object, 4, "out") } else { object }
     };
     let verdicts = three(|_, _, _| 0, of_node).verdicts();
-    assert_eq!(named(&verdicts), [(Kind::Node, "a", Some(Method::Udp))], "{verdicts:?}");
+    assert_eq!(named(&verdicts), [(Kind::Node, "a", Some(Methods::UDP))], "{verdicts:?}");
 }
 
 /// A flow that may lose says nothing of one link. Of many links it does, unless all are of one
@@ -290,7 +290,7 @@ fn one_report_of_losing_flows_hides_no_fault_of_tcp() {
         ("c", "d") => losing(object, 1, "out"),
         _ => object,
     };
-    let of_flows = [(Kind::Node, "a", Some(Method::Udp)), (Kind::Flow, "c->d", Some(Method::Udp))];
+    let of_flows = [(Kind::Node, "a", Some(Methods::UDP)), (Kind::Flow, "c->d", Some(Methods::UDP))];
     let cases: [(IsLost, Kind, &str); 3] = [
         (|_, _| true, Kind::Mesh, "*"),
         (|from, to| from == "e" || to == "e", Kind::Node, "e"),
@@ -300,7 +300,7 @@ fn one_report_of_losing_flows_hides_no_fault_of_tcp() {
         let lost = |from: &str, to: &str, protocol: &str| 100 * u32::from(protocol == "tcp" && is_lost(from, to));
         let verdicts = three(lost, claims).verdicts();
         let named = named(&verdicts);
-        assert!(named.contains(&(kind, subject, Some(Method::Tcp))), "{verdicts:#?}");
+        assert!(named.contains(&(kind, subject, Some(Methods::TCP))), "{verdicts:#?}");
         assert!(of_flows.iter().all(|flow| named.contains(flow)) && named.len() == 3, "{verdicts:#?}");
     }
 }
@@ -313,7 +313,7 @@ fn paths_of_some_links_explain_no_loss_of_tcp_on_others() {
         |from: &str, to: &str, object: Value| if is_path(from, to) { losing(object, 8, "out") } else { object };
     let lost = |from: &str, to: &str, protocol: &str| 100 * u32::from(protocol == "tcp" && (from == "e" || to == "e"));
     let named_ones = three(lost, claims).verdicts();
-    assert!(named(&named_ones).contains(&(Kind::Node, "e", Some(Method::Tcp))), "{named_ones:#?}");
+    assert!(named(&named_ones).contains(&(Kind::Node, "e", Some(Methods::TCP))), "{named_ones:#?}");
 }
 
 fn hole(object: Value, passes_bytes: u32, way: &str, said: &str) -> Value {
@@ -373,7 +373,7 @@ fn without_answers(is_back: bool, heard: [Option<u32>; 2], seconds: [u32; 2]) ->
 fn directed(mesh: &Mesh) -> (String, Direction, String) {
     let verdicts = mesh.verdicts();
     let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
-    assert_eq!((verdict.kind, verdict.protocol), (Kind::Link, Some(Method::Udp)));
+    assert_eq!((verdict.kind, verdict.protocol), (Kind::Link, Some(Methods::UDP)));
     (verdict.subject.clone(), verdict.direction, evidence(verdict))
 }
 
@@ -426,7 +426,7 @@ fn a_direction_is_that_of_the_family_that_loses() {
         mesh.row(&listening(from), &peers)
     });
     let verdicts = mesh.verdicts();
-    assert_eq!(named(&verdicts), [(Kind::Link, "a->b", Some(Method::Udp))], "{verdicts:?}");
+    assert_eq!(named(&verdicts), [(Kind::Link, "a->b", Some(Methods::UDP))], "{verdicts:?}");
     assert_eq!(verdicts[0].direction, Direction::Out, "{verdicts:?}");
 }
 

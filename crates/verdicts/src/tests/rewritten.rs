@@ -51,7 +51,7 @@ fn a_node_whose_address_is_rewritten_is_named_with_both_addresses() {
     let verdicts = mesh.verdicts();
     let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
     assert_eq!((verdict.kind, verdict.subject.as_str(), verdict.direction), (Kind::Node, "a", Direction::Out));
-    assert_eq!((verdict.protocol, verdict.severity), (Some(Method::Udp), Severity::Warning));
+    assert_eq!((verdict.protocol, verdict.severity), (Some(Methods::UDP), Severity::Warning));
     assert!(verdict.loss_ratio().is_none(), "nothing is lost");
     assert_eq!(mesh.headline(), "a sends from 10.0.0.101 instead of 10.0.0.1, so that UDP probes get no answer");
     let text = evidence(verdict);

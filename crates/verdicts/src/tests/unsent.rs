@@ -25,7 +25,7 @@ fn judged(mesh: &Mesh) -> (MeshState, String) {
 /// The verdicts as `KIND SUBJECT DIRECTION PROTOCOL FAMILY SEVERITY`.
 fn found(mesh: &Mesh) -> Vec<String> {
     let label = |verdict: Verdict| {
-        let protocol = verdict.protocol.map_or("all", Method::label);
+        let protocol = verdict.protocol.map_or("all", Methods::label);
         let family = verdict.family.map_or("both", Family::label);
         let (kind, direction) = (verdict.kind.label(), verdict.direction.label());
         format!("{kind} {} {direction} {protocol} {family} {:?}", verdict.subject, verdict.severity)

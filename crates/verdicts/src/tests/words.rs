@@ -117,7 +117,7 @@ fn headlines_are_plain_and_have_sizes() {
     let to = |part: f64| [(Figure::ProbesTo, 100.0), (Figure::LostTo, part), (Figure::AgentIsSilent, 1.0)];
     let there = [(Figure::ProbesThere, 100.0), (Figure::LostThere, 20.0)];
     let sent = [(Figure::CountedBack, 100.0), (Figure::MissedBack, 20.0)];
-    let udp = |verdict: Verdict| Verdict { protocol: Some(Method::Udp), ..verdict };
+    let udp = |verdict: Verdict| Verdict { protocol: Some(Methods::UDP), ..verdict };
     let example = Some(Example { losing: 4, probed: 16, ..Example::default() });
     for (verdict, expected) in [
         (of(Kind::Node, "node3", &to(100.0)), "node3 is down: nobody reaches it"),

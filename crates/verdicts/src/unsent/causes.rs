@@ -12,7 +12,7 @@ use crate::pairs::NetworkScope;
 use crate::slices::{Slice, yield_now};
 use crate::subject;
 use kube_canary_model::method::Family;
-use kube_canary_model::report::{Method, Network, SendError};
+use kube_canary_model::report::{Methods, Network, SendError};
 use kube_canary_model::verdict::{Confidence, Direction, Figure, Kind, Severity, Verdict};
 
 /// A part of the mesh is a cause if probes cannot be sent over this share of its links.
@@ -337,13 +337,13 @@ impl UnsentCause {
         let (kind, subject, direction) = self.part.subject(matrix);
         // Of a link that was joined with the one back.
         let direction = if kind == Kind::Link && self.links[1] > 1 { Direction::Both } else { direction };
-        let layers = [(Layer::Icmp, Method::Icmp), (Layer::Udp, Method::Udp), (Layer::Tcp, Method::Tcp)];
-        let of = |(layer, method): (Layer, Method)| (self.layers == layer.bit()).then_some(method);
+        let layers = [(Layer::Icmp, Methods::ICMP), (Layer::Udp, Methods::UDP), (Layer::Tcp, Methods::TCP)];
+        let of = |(layer, method): (Layer, Methods)| (self.layers == layer.bit()).then_some(method);
         let protocol = if self.layers == probed { None } else { layers.into_iter().find_map(of) };
         let mut verdict = Verdict { direction, protocol, family: self.family, ..Verdict::new(kind, subject, network) };
         (verdict.reason, verdict.confidence) = (Some(self.reason), Confidence::Certain);
         // As of a loss: echo requests are for probing alone.
-        let is_grave = kind != Kind::Link && protocol != Some(Method::Icmp);
+        let is_grave = kind != Kind::Link && protocol != Some(Methods::ICMP);
         verdict.severity = if is_grave { Severity::Critical } else { Severity::Warning };
         verdict.weight = self.links[0].into();
         verdict.figures.set(Figure::Unsent, self.links[0].into());

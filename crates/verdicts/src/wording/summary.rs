@@ -147,7 +147,8 @@ fn loss_summary(verdict: &Verdict) -> String {
     };
     if let Some(alone) = alone {
         return if loss >= CUT_OFF {
-            format!("{what}: {alone} alone is lost{tail}")
+            let are = if verdict.protocol.is_none_or(|methods| methods.count() == 1) { "is" } else { "are" };
+            format!("{what}: {alone} alone {are} lost{tail}")
         } else {
             format!("{what} {verb} {} by {alone} alone{tail}", size(loss))
         };

@@ -1,6 +1,6 @@
 //! Parts of sentences, and the figures of a verdict by short names.
 
-use kube_canary_model::method::{Family, Method};
+use kube_canary_model::method::{Family, Methods};
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::{Figure, Mention, Verdict};
 
@@ -23,9 +23,9 @@ pub const fn where_to(network: Network) -> &'static str {
     if matches!(network, Network::Node) { " (node network)" } else { "" }
 }
 
-/// Returns what a verdict is about alone: a protocol, a family, or both. `None` if about all.
+/// Returns what a verdict is about alone: protocols, a family, or both. `None` if about all.
 pub fn alone(verdict: &Verdict) -> Option<String> {
-    match (verdict.protocol.map(Method::name), verdict.family.map(Family::name)) {
+    match (verdict.protocol.map(Methods::name), verdict.family.map(Family::name)) {
         (None, None) => None,
         (Some(protocol), Some(family)) => Some(format!("{protocol} over {family}")),
         (protocol, family) => protocol.or(family).map(str::to_owned),
