@@ -76,7 +76,13 @@ impl Methods {
 
     /// Returns the set of these methods.
     pub fn new(methods: impl IntoIterator<Item = Method>) -> Self {
-        methods.into_iter().fold(Self(0), |set, method| Self(set.0 | Self::of(method).0))
+        methods.into_iter().fold(Self(0), Self::with)
+    }
+
+    /// Returns the set with this method.
+    #[must_use]
+    pub const fn with(self, method: Method) -> Self {
+        Self(self.0 | Self::of(method).0)
     }
 
     /// Whether the method is in the set.

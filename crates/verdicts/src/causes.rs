@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::pairs::{NetworkScope, Pair};
 use crate::domains::DOMAIN_NONE;
+use crate::matrix::Layer;
 
 /// Causes that are searched for, strongest first, among losses and among round-trip times
 /// separately. Each takes a walk over all cells.
@@ -49,10 +50,14 @@ pub enum DomainExtent {
 pub struct Finding {
     /// The node, link or other part of the mesh that is the cause.
     pub cause: Cause,
+    /// The layers that it touches: all that are searched, or some.
+    pub layers: u8,
     /// Nats of likelihood beyond the cost of the cause.
     pub score: f64,
     /// Loss rate of the pairs that this cause alone explains.
     pub rate: f64,
+    /// The same by layer: what the layer's links share, and this loss beyond it.
+    pub rates: [f64; Layer::ALL.len()],
     /// Whether each of its pairs loses at its own rate, rather than all at the same rate.
     pub is_uneven: bool,
     /// Whether a node is named for losses that only the node itself reports.
@@ -60,9 +65,9 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns a cause whose pairs lose at one rate, as both ends report.
-    pub const fn alike(cause: Cause, score: f64, rate: f64) -> Self {
-        Self { cause, score, rate, is_uneven: false, is_by_reports: false }
+    /// Whether it is about the pods' network by this method.
+    pub const fn has(&self, layer: Layer) -> bool {
+        self.layers & layer.bit() != 0
     }
 }
 
@@ -71,8 +76,8 @@ impl Finding {
 pub struct Findings {
     /// The causes, in the order in which they were found.
     pub found: Vec<Finding>,
-    /// The loss rate that all links share.
-    pub background: f64,
+    /// The loss rate that all links share, and the number of probes, by layer.
+    pub shared: [(f64, u32); Layer::ALL.len()],
     /// The group of each node, if the mesh falls into groups; otherwise empty.
     pub groups: Rc<[u8]>,
     /// The failure domain of each node; empty if there are none.
@@ -80,29 +85,51 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Returns the causes of losses between these nodes, the lower number first.
+    /// Returns the loss rate that all links share, over these layers.
+    pub fn background(&self, layers: u8) -> f64 {
+        let shared = || Layer::of_set(layers).map(|layer| self.shared[layer as usize]);
+        let probes: f64 = shared().map(|(_, probes)| f64::from(probes)).sum();
+        shared().map(|(rate, probes)| rate * f64::from(probes)).sum::<f64>() / probes.max(1.0)
+    }
+
+    /// Returns the causes of what is lost in the layers of the scope.
+    pub fn of_scope(&self, scope: &NetworkScope<'_>) -> impl Iterator<Item = &Finding> {
+        let layers = scope.layers;
+        self.found.iter().filter(move |finding| finding.layers & layers != 0)
+    }
+
+    /// Returns the causes of losses between these nodes in the layers of the scope, the lower number
+    /// first.
     pub fn touching<'a>(
         &'a self,
         scope: &'a NetworkScope<'_>,
         nodes: (u16, u16),
     ) -> impl Iterator<Item = (usize, &'a Finding)> {
-        self.found.iter().enumerate().filter(move |(_, finding)| self.touches(scope, finding.cause, nodes))
+        let layers = scope.layers;
+        self.found
+            .iter()
+            .enumerate()
+            .filter(move |(_, finding)| finding.layers & layers != 0 && self.touches(scope, finding.cause, nodes))
     }
 
-    /// Returns the causes of losses of this pair.
+    /// Returns the causes of losses of this pair in its layers.
     #[inline]
     pub fn touching_pair<'a>(
         &'a self,
         scope: &'a NetworkScope<'_>,
         pair: &Pair,
     ) -> impl Iterator<Item = (usize, &'a Finding)> {
-        self.touching(scope, (pair.a, pair.b))
+        let (layers, nodes) = (pair.layers, (pair.a, pair.b));
+        self.found
+            .iter()
+            .enumerate()
+            .filter(move |(_, finding)| finding.layers & layers != 0 && self.touches(scope, finding.cause, nodes))
     }
 
-    /// Whether any cause touches this pair.
+    /// Whether any cause touches this pair in its layers.
     #[inline]
     pub fn explain(&self, scope: &NetworkScope<'_>, pair: &Pair) -> bool {
-        self.found.iter().any(|finding| self.touches(scope, finding.cause, (pair.a, pair.b)))
+        self.touching_pair(scope, pair).next().is_some()
     }
 
     /// Whether a cause touches the link between these nodes, the lower number first.
@@ -132,11 +159,6 @@ impl Findings {
     fn domains_of(&self, a: u16, b: u16) -> (u8, u8) {
         let of = |node: u16| self.domains.get(usize::from(node)).copied().unwrap_or(DOMAIN_NONE);
         (of(a), of(b))
-    }
-
-    /// Whether this node itself is a cause.
-    pub fn has_node(&self, node: u16) -> bool {
-        self.found.iter().any(|finding| finding.cause == Cause::Node(node))
     }
 }
 

@@ -5,13 +5,12 @@ use super::causes::{Cause, DomainExtent, Findings, NO_GROUP};
 use super::details::Detail;
 use super::direction::{Directions, Requests};
 use super::pairs::{NetworkScope, Pair};
-use super::protocols::ByMethod;
 use super::slow::Slow;
 use super::subject;
 use super::tally::Tally;
-use super::{agents, search};
-use crate::matrix::{Hole, LosingFlows, Matrix, RowPresence};
-use kube_canary_model::method::{Family, Method};
+use super::{agents, search, weigh};
+use crate::matrix::{Hole, Layer, LosingFlows, Matrix, RowPresence};
+use kube_canary_model::method::Family;
 use kube_canary_model::report::{HoleNotice, Network, Way};
 use kube_canary_model::verdict::{
     Confidence, Direction, Example, Figure, Figures, Kind, MEMBERS_MAX, Mention, Severity, Verdict,
@@ -59,14 +58,13 @@ fn set_pods(figures: &mut Figures, likewise: Option<Tally>) {
 }
 
 /// Adds what each protocol loses, and which one the verdict is about.
-pub fn by_protocol(verdict: &mut Verdict, by_method: &ByMethod) {
-    const OF: [[Figure; 2]; Method::ALL.len()] = [
-        [Figure::IcmpProbes, Figure::IcmpLost],
-        [Figure::UdpProbes, Figure::UdpLost],
-        [Figure::TcpProbes, Figure::TcpLost],
-    ];
-    for (of, tally) in OF.into_iter().zip(by_method) {
-        set_tally(&mut verdict.figures, of, *tally);
+pub fn by_protocol(verdict: &mut Verdict, by_layer: &[Tally; Layer::ALL.len()]) {
+    for (layer, of) in [
+        (Layer::Icmp, [Figure::IcmpProbes, Figure::IcmpLost]),
+        (Layer::Udp, [Figure::UdpProbes, Figure::UdpLost]),
+        (Layer::Tcp, [Figure::TcpProbes, Figure::TcpLost]),
+    ] {
+        set_tally(&mut verdict.figures, of, by_layer[layer as usize]);
     }
 }
 
@@ -254,7 +252,7 @@ pub fn everywhere(
 
 /// Returns the end whose report of loss is excluded by the other end's report.
 pub fn reporter(pair: &Pair) -> Option<u16> {
-    search::one_sided(pair, search::ONE_SIDED)
+    weigh::one_sided(pair, search::ONE_SIDED)
 }
 
 /// Returns the verdict over a bad link. The subject has the direction of the loss, if that is

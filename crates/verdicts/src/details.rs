@@ -2,7 +2,7 @@
 //! over cells.
 
 use super::causes::{Cause, Finding, Findings};
-use super::pairs::{NetworkScope, Pair};
+use super::pairs::{NetworkScope, Pair, sum_of_layers};
 use super::quiet::Quiet;
 use super::tally::Tally;
 use crate::matrix::{Cell, Layer};
@@ -34,6 +34,9 @@ pub struct Detail {
     pub pair: Option<Pair>,
     /// All probes over its pairs by IPv4 and by IPv6.
     pub by_family: [Tally; 2],
+    /// What each layer lost over the pairs that no other part of the mesh is a cause for, whether it
+    /// is touched or not. A pair may be measured by some layers only.
+    pub by_layer: [Tally; Layer::ALL.len()],
     since: Moments,
     young: Young,
     quiet: Quiet,
@@ -141,9 +144,18 @@ pub async fn collect(scope: &NetworkScope<'_>, findings: &Findings) -> Vec<Detai
         *losing += u32::from(tally.lost > 0);
     };
     scope
-        .each_pair(|pair| {
-            for (index, finding) in counted(findings, scope, (pair.a, pair.b)) {
+        .each_pair_by_layer(|pairs| {
+            let nodes = (pairs[0].a, pairs[0].b);
+            let is_one_cause = |cause: Cause| counted(findings, scope, nodes).all(|(_, other)| other.cause == cause);
+            for (index, finding) in counted(findings, scope, nodes) {
                 let detail = &mut details[index];
+                if is_one_cause(finding.cause) {
+                    for pair in pairs {
+                        let sum = &mut detail.by_layer[pair.layer() as usize];
+                        *sum = sum.plus(pair.both());
+                    }
+                }
+                let Some(pair) = &sum_of_layers(pairs, finding.layers) else { continue };
                 detail.both = detail.both.plus(pair.both());
                 for (sum, tally) in detail.by_family.iter_mut().zip(pair.by_family()) {
                     *sum = sum.plus(tally);
@@ -173,9 +185,10 @@ pub async fn collect(scope: &NetworkScope<'_>, findings: &Findings) -> Vec<Detai
         for cell in scope.cells(node).iter().filter(|cell| cell.lost() > 0 && scope.counts(node, **cell)) {
             let last_losses = scope.matrix.last_losses(node, *cell);
             let pair = (node.min(cell.peer()), node.max(cell.peer()));
-            for (index, _) in counted(findings, scope, pair) {
+            let its = counted(findings, scope, pair).filter(|(_, finding)| finding.has(cell.layer()));
+            for (index, finding) in its {
                 cell.since().into_iter().for_each(|since| details[index].since.add(since));
-                if cell.layer() != Layer::Tcp || scope.layers == Layer::Tcp.bit() {
+                if cell.layer() != Layer::Tcp || finding.layers & scope.layers == Layer::Tcp.bit() {
                     details[index].quiet.add(*cell, last_losses, read);
                     details[index].young.add(*cell, read, seconds.into());
                 }

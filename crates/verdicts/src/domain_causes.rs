@@ -5,23 +5,30 @@
 
 use super::causes::{Cause, DomainExtent, Finding};
 use super::pairs::{NetworkScope, Pair};
-use super::score::Sum;
-use super::shared::{Hypothesis, SharedLoss};
+use super::score::LayerSums;
+use super::search::{Candidates, most_pairs};
 use super::subject::is_same_finding;
+use super::weigh::add;
 use crate::domains::DOMAIN_NONE;
+use crate::matrix::Layer;
 use kube_canary_model::verdict::{Kind, Verdict};
 
 /// The sums of a domain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DomainSums {
     /// Its links to all other nodes.
-    pub outside: Sum,
+    pub outside: LayerSums,
     /// Its links between its own nodes.
-    pub inside: Sum,
+    pub inside: LayerSums,
 }
 
 /// Calls `change` with the sums to which a pair belongs. `sums` is empty if there are no domains.
-pub fn change_pair_sums(sums: &mut [DomainSums], scope: &NetworkScope<'_>, pair: &Pair, change: impl Fn(&mut Sum)) {
+pub fn change_pair_sums(
+    sums: &mut [DomainSums],
+    scope: &NetworkScope<'_>,
+    pair: &Pair,
+    change: impl Fn(&mut LayerSums),
+) {
     if sums.is_empty() {
         return;
     }
@@ -36,7 +43,7 @@ pub fn change_pair_sums(sums: &mut [DomainSums], scope: &NetworkScope<'_>, pair:
 
 /// Returns the domains that have links left to explain, with their numbers.
 fn known(sums: &[DomainSums]) -> impl Iterator<Item = (u8, &DomainSums)> {
-    let is_left = |sums: &DomainSums| sums.outside.pairs + sums.inside.pairs > 0;
+    let is_left = |sums: &DomainSums| most_pairs(&sums.outside) + most_pairs(&sums.inside) > 0;
     (0..=u8::MAX).zip(sums).filter(move |(number, sums)| *number != DOMAIN_NONE && is_left(sums))
 }
 
@@ -46,31 +53,25 @@ pub fn candidate_count(sums: &[DomainSums]) -> usize {
     3 * known(sums).count()
 }
 
-/// Returns the domains that are worth their cost. `all` pairs were measured. `cost` says what a
-/// cause costs, and `wide` whether it is one.
-pub fn candidates<'a>(
-    sums: &'a [DomainSums],
-    shared: SharedLoss,
-    all: u32,
-    cost: impl Fn(Cause) -> f64 + Copy + 'a,
-    wide: impl Fn(Cause, &Sum) -> Option<Finding> + Copy + 'a,
-) -> impl Iterator<Item = Finding> + 'a {
+/// Returns the domains that are worth their cost.
+pub fn candidates<'a>(sums: &'a [DomainSums], of: &'a Candidates<'_>) -> impl Iterator<Item = Finding> + 'a {
     known(sums).flat_map(move |(number, sums)| {
         // Links on a bad path each lose at their own rate, too. By chance, some domain has most of
         // its few links on such a path. So beside bad paths, the links of a domain must lose alike.
-        let hit = |sum: Sum| Sum { hit: if shared.of == Hypothesis::Paths { 0 } else { sum.hit }, ..sum };
+        let hit = |mut sums: LayerSums| {
+            Layer::of_set(of.shared.paths()).for_each(|layer| sums[layer as usize].hit = 0);
+            sums
+        };
         let (outside, inside) = (hit(sums.outside), hit(sums.inside));
         let mut both = outside;
-        both.add(&inside);
-        let candidate = |(extent, sum): (DomainExtent, Sum)| {
+        add(&mut both, &inside);
+        let candidate = |(extent, sums): (DomainExtent, LayerSums)| {
             let cause = Cause::Domain(number, extent);
-            let finding = wide(cause, &sum)?;
+            let finding = of.wide(cause, &sums)?;
             // If outside and inside links lose at different rates, they are two causes.
-            let worth = |sum: &Sum| (sum.worth(shared).0 - cost(cause)).max(0.0);
+            let worth = |sums: &LayerSums| of.worth(sums, &finding, of.search.costs.cost(cause));
             let below = if extent == DomainExtent::Both { worth(&outside) + worth(&inside) } else { 0.0 };
-            // A cause that touches all pairs is the mesh.
-            let is_some = sum.pairs >= 2 && sum.pairs < all;
-            (is_some && finding.score > below).then_some(finding)
+            (of.are_some(&sums, &finding) && finding.score > below).then_some(finding)
         };
         let found = [(DomainExtent::Outside, outside), (DomainExtent::Inside, inside), (DomainExtent::Both, both)]
             .map(candidate);

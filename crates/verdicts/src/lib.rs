@@ -7,8 +7,8 @@
 //! - Slow links are compared with similar links ([`slow`]).
 //! - The counts of UDP reflectors ([`ways`]), and then those of echo requests ([`direction`]), give
 //!   the direction of a loss.
-//! - What all protocols lose for one reason is one verdict ([`protocols`]).
-//! - What both networks lose for one reason is one verdict ([`networks`]).
+//! - A cause has the layers that it hits: protocols and networks are searched together, and what
+//!   they lose for one reason is one verdict ([`loss_causes`]).
 //! - A cause whose links have answered for long enough is over ([`quiet`]).
 //! - Losses without a cause are reported as such ([`headline`]).
 //! - What could not be sent is neither sent nor lost, and has a verdict with its reason
@@ -35,12 +35,11 @@ mod groups;
 mod headline;
 mod links;
 mod loss;
+mod loss_causes;
 pub mod matrix;
 mod missing;
-mod networks;
 mod overall;
 mod pairs;
-mod protocols;
 mod quiet;
 mod rewritten;
 mod score;
@@ -52,6 +51,7 @@ mod subject;
 mod tally;
 mod unsent;
 mod ways;
+mod weigh;
 pub mod wording;
 
 pub use agents::Standing;
@@ -69,16 +69,17 @@ use crate::slices::yield_now;
 use crate::matrix::{Layer, Matrix, RowPresence};
 use crate::slices::at_once;
 use answering::Answering;
-use causes::{Cause, Finding, Findings};
+use causes::{Cause, Finding};
 use details::Detail;
 use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
-use kube_canary_model::method::{Family, Method, Methods};
+use kube_canary_model::method::{Family, Methods};
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::Mention;
-use networks::{NetworkCauses, differs};
-use pairs::{Index, NetworkScope};
-use protocols::{MeshContext, ProtocolCauses};
+use loss_causes::LossCauses;
+use pairs::{Index, MeshContext, NetworkScope};
+use score::is_far_more;
 use tally::Tally;
+use weigh::APART;
 
 /// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
 /// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
@@ -171,46 +172,21 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     let mut verdicts = Vec::new();
     let index = &Index::new(matrix, standings).await;
     let mesh = MeshContext { matrix, standings, index, answering };
-    let nodes = &mesh.scope(Network::Node, Layer::Nodes.bit(), 0.0);
-    let mut parts = protocols::search(&mesh).await;
-    missing::as_one_report_sees(&mesh, &mut parts);
-    let of_nodes = if nodes.is_measured() { loss::search(nodes).await } else { Findings::default() };
-    let mut of_nodes = NetworkCauses::new(nodes, of_nodes).await;
-    // The nodes' own addresses are probed by ICMP alone.
-    let mut shared = Vec::new();
-    for (place, part) in parts.iter_mut().enumerate() {
-        if matches!(part.protocol, None | Some(Method::Icmp)) {
-            let (joined, found) = networks::join(&mut part.found, (nodes, of_nodes)).await;
-            of_nodes = joined;
-            shared.extend(found.into_iter().map(|found| (place, found)));
-        }
-    }
-    let mut of_nodes = ProtocolCauses {
-        scope: mesh.scope(Network::Node, nodes.layers, 0.0),
-        found: of_nodes,
-        protocol: None,
-        is_of_all: Vec::new(),
-        by_method: Vec::new(),
-    };
-    links::add_flow_verdicts(&mesh, &mut parts, &mut of_nodes, &mut verdicts).await;
+    let mut causes = LossCauses::find(&mesh).await;
+    links::add_flow_verdicts(&mesh, &mut causes, &mut verdicts).await;
     links::add_hole_verdicts(&mesh, &mut verdicts).await;
-    add_loss_verdicts(&mesh, &of_nodes, &mut verdicts, |place| {
-        let (part, shared) = shared.iter().find(|(_, shared)| shared.node == place)?;
-        Some((&parts[*part], shared.pod))
-    });
-    for part in &parts {
-        add_loss_verdicts(&mesh, part, &mut verdicts, |_| None);
-    }
+    add_loss_verdicts(&mesh, &causes, &mut verdicts);
     domain_causes::join_extents(&mut verdicts);
-    let pods = &mesh.method_scope(mesh.methods().next().unwrap_or_default(), 0.0);
+    let first = Layer::of_set(causes.pods.layers).next().unwrap_or(Layer::Icmp);
+    let (pods, nodes) = (&mesh.scope(first.bit()), &causes.nodes);
     let slow_pods = if pods.is_measured() { slow::search(pods).await } else { Vec::new() };
     let slow_nodes = if nodes.is_measured() { slow::search(nodes).await } else { Vec::new() };
-    let slow_pods = slow_pods.iter().filter(|slow| !networks::is_slow_below(slow, &slow_nodes));
+    let slow_pods = slow_pods.iter().filter(|slow| !slow.is_below(&slow_nodes));
     verdicts.extend(slow_pods.map(|slow| describe::slow(pods, slow)));
     verdicts.extend(slow_nodes.iter().map(|slow| describe::slow(nodes, slow)));
     let starved = matrix.numbers().filter(|node| standings[usize::from(*node)] == Standing::Starved);
     verdicts.extend(starved.map(|node| describe::starved(matrix, node)));
-    missing::add_missing_agents(pods, &parts, &mut verdicts);
+    missing::add_missing_agents(pods, &causes, &mut verdicts);
     unsent::causes::add(pods, &mut verdicts).await;
     answering.rewritten.add(matrix, &mut verdicts);
     checks::add(matrix, standings, &mut verdicts).await;
@@ -230,85 +206,67 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     RankedVerdicts { verdicts, not_listed, ended, are_links_back: matrix.are_links_back(), is_partial }
 }
 
-/// Adds the verdicts over the losses of a network or a protocol. If the pods' network loses for the
-/// same reason, `shared` returns the part of its causes, and the place of the cause in it.
-fn add_loss_verdicts<'a>(
-    mesh: &MeshContext<'_>,
-    part: &ProtocolCauses<'_>,
-    verdicts: &mut Vec<Verdict>,
-    shared: impl Fn(usize) -> Option<(&'a ProtocolCauses<'a>, usize)>,
-) {
-    let ProtocolCauses { scope, found, .. } = part;
-    let complete = direction::is_evidence_complete(scope.matrix);
-    for (place, finding) in found.findings.found.iter().enumerate() {
-        let detail = &found.details[place];
-        let shared = shared(place);
-        if found.is_shared[place] || missing::may_be_agent_fault(part, finding.cause) {
+/// Adds the verdicts over losses.
+fn add_loss_verdicts(mesh: &MeshContext<'_>, causes: &LossCauses<'_>, verdicts: &mut Vec<Verdict>) {
+    let findings = &causes.findings;
+    let is_complete = direction::is_evidence_complete(mesh.matrix);
+    let (icmp, udp) = (&mesh.scope(Layer::Icmp.bit()), &mesh.scope(Layer::Udp.bit()));
+    for (place, finding) in findings.found.iter().enumerate() {
+        if causes.are_flows[place] || missing::may_be_agent_fault(causes, finding) {
             continue;
         }
-        let protocol = shared.map_or_else(|| part.protocol_of(place), |(pods, place)| pods.protocol_of(place));
-        // The namespaces of the pods count the requests.
-        let pods = if scope.network == Network::Pod {
-            Some((&part.found, place))
-        } else {
-            shared.map(|(pods, place)| (&pods.found, place))
+        let (protocol, pods) = (causes.protocol(place), &causes.of_pods[place]);
+        let (scope, detail, shared) = match causes.network(place) {
+            Network::Pod | Network::Other => (&causes.pods, pods, None),
+            Network::Node => {
+                let is_shared = finding.layers & causes.pods.layers != 0 && pods.both.lost > 0;
+                (&causes.nodes, &causes.of_nodes[place], is_shared.then_some(pods))
+            }
         };
-        let echoes = pods.filter(|_| complete && matches!(protocol, None | Some(Method::Icmp)));
-        let by_udp = pods.filter(|_| matches!(protocol, None | Some(Method::Udp)));
-        let (icmp, udp) = (&mesh.method_scope(Method::Icmp, 0.0), &mesh.method_scope(Method::Udp, 0.0));
-        let likewise = shared.map(|(pods, place)| pods.found.details[place].both);
-        let background = found.findings.background;
+        // The namespaces of the pods count the requests.
+        let has_echoes = is_complete && finding.has(Layer::Icmp);
+        let likewise = shared.map(|pods| pods.both);
+        let background = findings.background(finding.layers & scope.layers);
         let mut verdict = match finding.cause {
             Cause::Node(node) => {
-                let by_udp = by_udp.and_then(|(found, _)| ways::node_directions(udp, node, &found.findings));
-                let by_echo = || echoes.and_then(|(found, _)| direction::node_directions(icmp, node, &found.findings));
-                let directions = by_udp.or_else(by_echo);
-                describe::node(scope, node, detail, directions, likewise)
+                let by_udp = finding.has(Layer::Udp).then(|| ways::node_directions(udp, node, findings)).flatten();
+                let by_echo = || has_echoes.then(|| direction::node_directions(icmp, node, findings)).flatten();
+                describe::node(scope, node, detail, by_udp.or_else(by_echo), likewise)
             }
             Cause::Zones(a, b) => describe::zones(scope, (a, b), detail, background, likewise),
             Cause::Zone(zone, inside) => describe::zone(scope, (zone, inside), detail, background, likewise),
             Cause::Domain(domain, extent) => describe::domain(scope, (domain, extent), detail, background, likewise),
-            Cause::Partition => describe::partition(scope, &found.findings, detail, likewise),
+            Cause::Partition => describe::partition(scope, findings, detail, likewise),
             Cause::Mesh => describe::everywhere(scope, Kind::Mesh, finding.rate, detail, likewise),
             Cause::Paths => describe::everywhere(scope, Kind::Paths, finding.rate, detail, likewise),
             Cause::Link(a, b) => {
                 let Some(pair) = detail.pair else { continue };
-                let by_udp = by_udp.and_then(|(found, _)| ways::link_directions(udp, (a, b), &found.findings));
+                let by_udp = finding.has(Layer::Udp).then(|| ways::link_directions(udp, (a, b), findings)).flatten();
                 let by_echo = || {
-                    let (found, _) = echoes?;
-                    direction::link_directions(icmp, &icmp.pair_of(a, b)?, &found.findings)
+                    let pair = icmp.pair_of(a, b).filter(|_| has_echoes)?;
+                    direction::link_directions(icmp, &pair, findings)
                 };
-                let directions = by_udp.or_else(by_echo);
-                describe::link(scope, &pair, detail, directions, likewise)
+                describe::link(scope, &pair, detail, by_udp.or_else(by_echo), likewise)
             }
         };
-        if let Some(by_method) = part.by_method.get(place) {
-            describe::by_protocol(&mut verdict, by_method);
+        if scope.network == Network::Pod && causes.pods.layers.count_ones() > 1 {
+            describe::by_protocol(&mut verdict, &detail.by_layer);
         }
-        let family = family_alone(detail.by_family);
-        describe::by_family(&mut verdict, family, detail.by_family);
-        let is_likely = missing::is_likely_at_most(part, finding.cause);
-        if let Some(only) = missing::only_report(scope.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh) {
-            verdict = verdict.mentioning(Mention::OnlyReport, scope.matrix.name(only));
+        describe::by_family(&mut verdict, family_alone(detail.by_family), detail.by_family);
+        let is_likely = missing::is_likely_at_most(mesh.matrix, finding);
+        if let Some(only) = missing::only_report(mesh.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh) {
+            verdict = verdict.mentioning(Mention::OnlyReport, mesh.matrix.name(only));
         }
         // A cause of both networks is over if neither loses any more.
         let ended = match shared {
-            Some((pods, place)) => detail.ended().zip(pods.found.details[place].ended()).map(|(a, b)| a.max(b)),
+            Some(pods) => detail.ended().zip(pods.ended()).map(|(a, b)| a.max(b)),
             None => detail.ended(),
         };
-        let ended_unix_seconds = ended.map(|moment| scope.matrix.moment(moment));
+        let ended_unix_seconds = ended.map(|moment| mesh.matrix.moment(moment));
         let certain = confidence(scope, finding, detail);
         let confidence = if is_likely { Confidence::Likely } else { certain };
-        let severity = severity(finding.cause, protocol);
-        let weight = finding.score;
-        verdicts.push(Verdict {
-            confidence,
-            severity,
-            protocol: protocol.map(Methods::of),
-            ended_unix_seconds,
-            weight,
-            ..verdict
-        });
+        let (severity, weight) = (severity(finding.cause, protocol), finding.score);
+        verdicts.push(Verdict { confidence, severity, protocol, ended_unix_seconds, weight, ..verdict });
     }
 }
 
@@ -330,15 +288,15 @@ fn confidence(scope: &NetworkScope<'_>, finding: &Finding, detail: &Detail) -> C
 /// Whether the node's own measurements and those of the other nodes are far apart.
 fn is_contradicted(detail: &Detail) -> bool {
     let (by, to) = (detail.by, detail.to);
-    search::is_excluded(by, to, search::ONE_SIDED) || search::is_excluded(to, by, search::ONE_SIDED)
+    weigh::is_excluded(by, to, search::ONE_SIDED) || weigh::is_excluded(to, by, search::ONE_SIDED)
 }
 
 /// Echo requests are for probing alone. If other protocols pass, no user of the network is
 /// affected. The severity is that of the alert, which must not change while a verdict holds, so it
 /// does not depend on how much is lost.
-const fn severity(cause: Cause, protocol: Option<Method>) -> Severity {
+fn severity(cause: Cause, protocol: Option<Methods>) -> Severity {
     let is_wide = !matches!(cause, Cause::Link(..) | Cause::Paths);
-    let is_of_users = !matches!(protocol, Some(Method::Icmp));
+    let is_of_users = protocol != Some(Methods::ICMP);
     if is_wide && is_of_users { Severity::Critical } else { Severity::Warning }
 }
 
@@ -347,8 +305,9 @@ const FAMILY_TIMES: f64 = 5.0;
 
 /// Returns the address family that alone loses over the links of a cause, if both are measured.
 fn family_alone([v4, v6]: [Tally; 2]) -> Option<Family> {
-    let is_alone =
-        |more: Tally, less: Tally| less.probes > 0 && more.rate() >= less.rate() * FAMILY_TIMES && differs(more, less);
+    let is_alone = |more: Tally, less: Tally| {
+        less.probes > 0 && more.rate() >= less.rate() * FAMILY_TIMES && is_far_more(more, less, APART)
+    };
     match () {
         () if is_alone(v6, v4) => Some(Family::V6),
         () if is_alone(v4, v6) => Some(Family::V4),

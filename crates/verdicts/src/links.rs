@@ -7,12 +7,13 @@
 use super::agents::Standing;
 use super::causes::{Cause, Finding};
 use super::describe;
+use super::loss_causes::LossCauses;
 use super::overall::NarrowLinks;
-use super::protocols::{MeshContext, ProtocolCauses};
+use super::pairs::MeshContext;
 use super::quiet::Quiet;
 use super::{Confidence, Severity, Verdict};
-use crate::matrix::{Hole, LosingFlows, Matrix, MatrixRow};
-use kube_canary_model::report::{HoleNotice, Method, Methods, Network};
+use crate::matrix::{Hole, Layer, LosingFlows, Matrix, MatrixRow};
+use kube_canary_model::report::{HoleNotice, Methods, Network};
 
 /// From this number of pairs on, what they have in common is the cause.
 const PAIRS_MIN: usize = 3;
@@ -66,9 +67,9 @@ impl<'a> FlowGroup<'a> {
 
     /// Whether these flows may explain what a cause of TCP losses explains: most of the pairs that
     /// lose by it are theirs, and it loses as they do.
-    async fn explains_tcp(&self, part: &ProtocolCauses<'_>, place: usize, finding: &Finding) -> bool {
+    async fn explains_tcp(&self, mesh: &MeshContext<'_>, causes: &LossCauses<'_>, finding: &Finding) -> bool {
         let (mut own, mut all) = (0_usize, 0_usize);
-        each_pair_of(part, place, |pair, loses| {
+        each_pair_of(mesh, causes, finding, |pair, loses| {
             all += usize::from(loses);
             own += usize::from(loses && self.has(pair.0, pair.1));
         })
@@ -86,9 +87,9 @@ impl<'a> FlowGroup<'a> {
     /// Whether the path of these flows may explain what a cause explains that is not of UDP or TCP
     /// alone. The echoes of a pair are one flow each way, so they lose as much as such a flow, or
     /// nothing.
-    async fn explains_echoes(&self, part: &ProtocolCauses<'_>, place: usize, finding: &Finding) -> bool {
+    async fn explains_echoes(&self, mesh: &MeshContext<'_>, causes: &LossCauses<'_>, finding: &Finding) -> bool {
         let (mut losing, mut all) = (0_u32, 0_u32);
-        each_pair_of(part, place, |_, loses| {
+        each_pair_of(mesh, causes, finding, |_, loses| {
             all += 1;
             losing += u32::from(loses);
         })
@@ -104,11 +105,17 @@ impl<'a> FlowGroup<'a> {
 }
 
 /// Calls `each` for all pairs that a cause touches, with whether they lose.
-async fn each_pair_of(part: &ProtocolCauses<'_>, place: usize, mut each: impl FnMut(NodePair, bool)) {
-    part.scope
+async fn each_pair_of(
+    mesh: &MeshContext<'_>,
+    causes: &LossCauses<'_>,
+    finding: &Finding,
+    mut each: impl FnMut(NodePair, bool),
+) {
+    let scope = mesh.scope(finding.layers);
+    scope
         .each_pair(|pair| {
             let nodes = (pair.a, pair.b);
-            if part.found.findings.touching(&part.scope, nodes).any(|(known, _)| known == place) {
+            if causes.findings.touches(&scope, finding.cause, nodes) {
                 each(nodes, pair.both().lost > 0);
             }
         })
@@ -159,7 +166,7 @@ async fn are_sure_together(mesh: &MeshContext<'_>, flows: &[&LosingFlows]) -> bo
         }
     }
     let mut losing_pairs = 0_u32;
-    mesh.method_scope(Method::Udp, 0.0).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0)).await;
+    mesh.scope(Layer::Udp.bit()).each_pair(|pair| losing_pairs += u32::from(pair.both().lost > 0)).await;
     let without_the_worst = sum - of_nodes.into_iter().max().unwrap_or_default();
     f64::from(without_the_worst) / 10.0 >= TOGETHER_NATS + CHANCE_NATS * f64::from(losing_pairs)
 }
@@ -167,7 +174,7 @@ async fn are_sure_together(mesh: &MeshContext<'_>, flows: &[&LosingFlows]) -> bo
 /// Returns the number of pairs that are probed by UDP, in all and of each node.
 async fn udp_pairs(mesh: &MeshContext<'_>) -> (usize, Vec<usize>) {
     let (mut all, mut of_nodes) = (0, vec![0_usize; mesh.matrix.node_count()]);
-    mesh.method_scope(Method::Udp, 0.0)
+    mesh.scope(Layer::Udp.bit())
         .each_pair(|pair| {
             all += 1;
             of_nodes[usize::from(pair.a)] += 1;
@@ -179,12 +186,7 @@ async fn udp_pairs(mesh: &MeshContext<'_>) -> (usize, Vec<usize>) {
 
 /// Adds the verdicts over flows. Takes out the causes that the flows explain, and are therefore no
 /// verdicts of their own.
-pub async fn add_flow_verdicts<'a>(
-    mesh: &MeshContext<'_>,
-    parts: &mut [ProtocolCauses<'a>],
-    nodes: &mut ProtocolCauses<'a>,
-    verdicts: &mut Vec<Verdict>,
-) {
+pub async fn add_flow_verdicts(mesh: &MeshContext<'_>, causes: &mut LossCauses<'_>, verdicts: &mut Vec<Verdict>) {
     let is_evidence = |flow: &&LosingFlows| is_evidence(mesh, flow.source, flow.peer);
     let mut flows: Vec<&LosingFlows> = mesh.matrix.losing_flows().iter().filter(is_evidence).collect();
     // The worst flow of each pair comes first.
@@ -198,28 +200,26 @@ pub async fn add_flow_verdicts<'a>(
     let all_pairs = pairs_of(flows.iter().map(|flow| (flow.source, flow.peer)));
     let (groups, single) = grouped(flows, &udp_pairs(mesh).await.1);
     let mut has_paths_below = false;
-    for part in parts.iter_mut().chain([nodes]) {
-        let [is_tcp, is_icmp] = [Method::Tcp, Method::Icmp].map(|protocol| part.protocol == Some(protocol));
-        let is_below = part.scope.network == Network::Node;
-        for place in 0..part.found.findings.found.len() {
-            let finding = &part.found.findings.found[place];
-            let mut paths = groups.iter().filter(|group| group.node.is_none());
-            let is_explained = match finding.cause {
-                Cause::Paths => paths.next().is_some(),
-                Cause::Link(a, b) if all_pairs.binary_search(&pair(a, b)).is_ok() => true,
-                Cause::Link(..) if !is_icmp => paths.any(|group| group.explains_link(finding)),
-                cause if is_icmp || cause == Cause::Mesh && !is_tcp => {
-                    any(paths, async |group| group.explains_echoes(part, place, finding).await).await
-                }
-                cause => {
-                    let is_its = |group: &&FlowGroup<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
-                    let its = groups.iter().filter(is_its);
-                    is_tcp && any(its, async |group| group.explains_tcp(part, place, finding).await).await
-                }
-            };
-            has_paths_below |= is_explained && is_below && finding.cause == Cause::Paths;
-            part.found.is_shared[place] |= is_explained;
-        }
+    for place in 0..causes.findings.found.len() {
+        let finding = &causes.findings.found[place];
+        let [is_tcp, is_icmp] = [Layer::Tcp, Layer::Icmp].map(|layer| finding.layers == layer.bit());
+        let mut paths = groups.iter().filter(|group| group.node.is_none());
+        let is_explained = match finding.cause {
+            Cause::Paths => paths.next().is_some(),
+            Cause::Link(a, b) if all_pairs.binary_search(&pair(a, b)).is_ok() => true,
+            Cause::Link(..) if !is_icmp => paths.any(|group| group.explains_link(finding)),
+            cause if is_icmp || cause == Cause::Mesh && !is_tcp => {
+                any(paths, async |group| group.explains_echoes(mesh, causes, finding).await).await
+            }
+            cause => {
+                let is_its = |group: &&FlowGroup<'_>| group.node.is_none_or(|node| cause == Cause::Node(node));
+                let its = groups.iter().filter(is_its);
+                is_tcp && any(its, async |group| group.explains_tcp(mesh, causes, finding).await).await
+            }
+        };
+        let is_below = causes.network(place) == Network::Node;
+        has_paths_below |= is_explained && is_below && finding.cause == Cause::Paths;
+        causes.are_flows[place] |= is_explained;
     }
     let network = if has_paths_below { Network::Node } else { Network::Pod };
     for FlowGroup { node, flows, pairs, share, .. } in &groups {

@@ -10,12 +10,13 @@ use std::iter;
 
 use super::causes::{Cause, Finding, Findings, is_zone_or_domain};
 use super::groups;
-use super::pairs::{NetworkScope, Pair};
-use super::score::{NodeSum, gain, is_spread, likelihood};
-use super::search::{self, Costs, Search};
-use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, SharedLoss, UntouchedSums};
+use super::pairs::{NetworkScope, Pair, sum_of_layers};
+use super::score::{NodeSum, is_spread, likelihood};
+use super::search::{self, Candidates, Costs, Search};
+use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, SharedLoss, SharedLosses, UntouchedSums};
 use super::tally::Tally;
-use crate::matrix::JUDGED_BYTES_PER_NODE;
+use super::weigh::{choices, measured};
+use crate::matrix::{JUDGED_BYTES_PER_NODE, JUDGED_BYTES_PER_NODE_AND_LAYER, Layer};
 
 /// Cost in nats of a shared rate above the calm one. It is less than the cost of a node, by the
 /// nats that a node must explain beyond a shared rate. With three nodes these are 3.5 nats. Chance
@@ -42,79 +43,138 @@ const ZONE_TRIALS_MAX: usize = 4;
 
 // The 24 further bytes are: what is left of a row in a walk, whether it is evidence, its zone,
 // group and domain, and which of its peers probe it.
-const _: () = assert!(size_of::<NodeSum>() + 24 <= JUDGED_BYTES_PER_NODE);
+const _: () = assert!(size_of::<NodeSum>() <= JUDGED_BYTES_PER_NODE_AND_LAYER && 24 <= JUDGED_BYTES_PER_NODE);
 
 /// An explanation, and its credit in nats.
 struct Explanation {
     findings: Findings,
-    shared: SharedLoss,
+    shared: SharedLosses,
     credit: f64,
 }
 
-/// Finds the causes of a network's losses. Takes 40 bytes per node and per zone pair, and 72 per
-/// domain. Walks over all cells for each cause of each hypothesis.
+/// Finds the causes of what the layers of a scope lose. Takes 40 bytes per node and layer, and 40
+/// per zone pair and 72 per domain. Walks over all cells for each cause of each hypothesis.
 pub async fn search(scope: &NetworkScope<'_>) -> Findings {
     let first = search::first(scope).await;
     let whole = first.all();
-    if whole.lost == 0 {
+    if whole.iter().all(|sum| sum.lost == 0) {
         return Findings::default();
     }
     let costs = Costs::new(scope, &first);
-    let (all, pairs) = (whole.tally(), whole.pairs);
-    let least = search::without_the_worst(&first);
+    let all = whole.map(|sum| sum.tally());
+    let [pairs, probes] = [whole.map(|sum| sum.pairs), whole.map(|sum| sum.probes)];
+    let least = search::without_the_worst(scope, &first);
     // If all links have a node in common, that node and the mesh cannot be distinguished.
-    let is_star = first.nodes.iter().any(|node| node.sum.pairs == pairs);
+    let is_star = first.nodes().any(|node| node.sums().map(|sum| sum.pairs) == pairs);
     drop(first);
     let groups = groups::find(scope).await;
-    let search = Search { scope, costs: &costs, groups: &groups, pairs };
-    let with = async |of: Hypothesis, lost: Tally| explanation(&search, SharedLoss::new(of, lost)).await;
-    let (mut best, calm_credit) = if is_star || all.rate() <= CALM.1 {
-        let calm = with(Hypothesis::Calm, least).await;
+    let search = Search { scope, costs: &costs, groups: &groups, pairs, probes };
+    let with = async |of: Hypothesis, lost: &[Tally; Layer::ALL.len()]| {
+        explanation(&search, SharedLosses::new(of, lost)).await
+    };
+    let (mut best, calm_credit) = if is_star || all.iter().all(|all| all.rate() <= CALM.1) {
+        let calm = with(Hypothesis::Calm, &least).await;
         let credit = calm.credit;
         (calm, credit)
     } else {
         // The search runs from two rates. The rate without the worst candidate finds the causes; it
         // may be too low if there are none. The rate of all links shows that there are no causes;
         // it is too high if there are some.
-        let alike = with(Hypothesis::Alike, least).await;
-        if pairs >= MANY_PAIRS {
+        let alike = with(Hypothesis::Alike, &least).await;
+        if pairs.into_iter().max().unwrap_or_default() >= MANY_PAIRS {
             (alike, f64::NEG_INFINITY)
         } else {
-            let calm = with(Hypothesis::Calm, least).await;
+            let calm = with(Hypothesis::Calm, &least).await;
             let credit = calm.credit;
-            (better(calm, better(with(Hypothesis::Alike, all).await, alike)), credit)
+            (better(calm, better(with(Hypothesis::Alike, &all).await, alike)), credit)
         }
     };
     let mut rest_of_paths = None;
-    if !is_star && may_be_paths(&search, &best).await {
-        let paths = with(Hypothesis::Paths, least).await;
-        let (rest, links) = rest(scope, &paths.findings, paths.shared).await;
-        if is_path(&rest, &links) {
+    let mut layers = if is_star { 0 } else { layers_of_paths(&search, &best).await };
+    while layers != 0 {
+        let shared = SharedLosses::new(Hypothesis::Alike, &least).with_paths(layers, &least);
+        let paths = explanation(&search, shared).await;
+        let (rest, links) = rest(scope, &paths.findings, &paths.shared).await;
+        let is_path = |layer: &Layer| is_path(&rest[*layer as usize], &links[*layer as usize]);
+        let left = Layer::of_set(layers).filter(is_path).fold(0, |layers, layer| layers | layer.bit());
+        if left == layers {
             best = better(best, paths);
             rest_of_paths = Some(rest);
+            break;
         }
+        layers = left;
     }
     let Explanation { mut findings, shared, credit } = best;
-    if shared.rate <= CALM.1 && shared.of != Hypothesis::Paths {
+    if !shared.is_lossy() && shared.paths() == 0 {
         return findings;
     }
-    let known = rest_of_paths.filter(|_| shared.of == Hypothesis::Paths);
+    let known = rest_of_paths.filter(|_| shared.paths() != 0);
     let rest = match known {
         Some(rest) => rest,
-        None => rest(scope, &findings, shared).await.0,
+        None => rest(scope, &findings, &shared).await.0,
     };
-    let nats = gain(rest.even.lost, rest.even.probes, CALM.1) - MESH_COST;
-    let is_clear = shared.of != Hypothesis::Alike || credit > calm_credit + MESH_LEAD;
-    if shared.rate > CALM.1 && is_clear && nats > 0.0 && is_spread(rest.even, rest.pairs) {
-        findings.found.push(Finding::alike(Cause::Mesh, nats, shared.rate));
+    let is_clear = shared.paths() != 0 || credit > calm_credit + MESH_LEAD;
+    let mut left = if is_clear { scope.layers } else { 0 };
+    while let Some(mesh) = mesh(&search, &shared, &rest, left) {
+        left &= !mesh.layers;
+        findings.found.push(mesh);
     }
-    if shared.of == Hypothesis::Paths {
-        let on_path = rest.on_path();
-        let nats = gain(on_path.lost, on_path.probes, shared.rate) - PATHS_COST;
-        let paths = Finding::alike(Cause::Paths, nats, on_path.rate());
-        findings.found.push(Finding { is_uneven: true, ..paths });
+    let layers = shared.paths();
+    if layers != 0 {
+        let on_path = rest.map(|rest| rest.on_path());
+        let (nats, excess) = shared.gain(layers, |layer| on_path[layer as usize]);
+        let both = Layer::of_set(layers).fold(Tally::default(), |sum, layer| sum.plus(on_path[layer as usize]));
+        findings.found.push(Finding {
+            cause: Cause::Paths,
+            // A link has too few handshakes to tell.
+            layers: if layers | Layer::Tcp.bit() == scope.layers { scope.layers } else { layers },
+            score: nats - PATHS_COST,
+            rate: both.rate(),
+            rates: shared.rates(excess),
+            is_uneven: true,
+            is_by_reports: false,
+        });
     }
     findings
+}
+
+/// Returns the whole mesh as a cause of what these layers share, or some of them, if that is worth
+/// its cost.
+fn mesh(
+    search: &Search<'_, '_>,
+    shared: &SharedLosses,
+    rest: &[UntouchedSums; Layer::ALL.len()],
+    left: u8,
+) -> Option<Finding> {
+    let calm = SharedLosses(shared.0.map(|shared| SharedLoss { rate: CALM.1, ..shared }));
+    let even = |layer: Layer| if left & layer.bit() != 0 { rest[layer as usize].even } else { Tally::default() };
+    let measured = measured(|layer| even(layer).probes);
+    let of = Candidates { search, shared, taken: search.scope.layers & !left };
+    let found = choices(&calm, even, MESH_COST).filter_map(|layers| {
+        let (touched, choice) = of.touched(layers, measured);
+        let sum = |of: &dyn Fn(Layer) -> (u32, f64)| {
+            Layer::of_set(layers).fold((0, 0.0), |(probes, lost), layer| {
+                let (more, rate) = of(layer);
+                (probes + more, lost + f64::from(more) * rate)
+            })
+        };
+        let (probes, lost) = sum(&|layer| (even(layer).probes, shared[layer].rate));
+        let rate = lost / f64::from(probes.max(1));
+        let nats = calm.gain(layers, even).0 - MESH_COST - choice;
+        let all = Layer::of_set(layers).fold(Tally::default(), |sum, layer| sum.plus(even(layer)));
+        let pairs = Layer::of_set(layers).map(|layer| rest[layer as usize].pairs);
+        let pairs = pairs.fold([0; 2], |sum, pairs| [sum[0] + pairs[0], sum[1] + pairs[1]]);
+        (rate > CALM.1 && nats > 0.0 && is_spread(all, pairs)).then(|| Finding {
+            cause: Cause::Mesh,
+            layers: touched,
+            score: nats,
+            rate,
+            rates: shared.rates(0.0),
+            is_uneven: false,
+            is_by_reports: false,
+        })
+    });
+    of.reduce(found)
 }
 
 fn better(one: Explanation, other: Explanation) -> Explanation {
@@ -126,11 +186,11 @@ fn better(one: Explanation, other: Explanation) -> Explanation {
 /// Two bad nodes of six, or of a zone or domain, are in most pairs. One wide cause explains them
 /// passably and is found first, though the two nodes explain more. So an explanation with zones or
 /// domains is compared with those without one of them, and the best of these with one without any.
-async fn explanation(search: &Search<'_, '_>, shared: SharedLoss) -> Explanation {
+async fn explanation(search: &Search<'_, '_>, shared: SharedLosses) -> Explanation {
     let mut banned: Vec<Cause> = Vec::new();
-    let explain = async |shared: SharedLoss, is_banned: &dyn Fn(Cause) -> bool| {
+    let explain = async |shared: SharedLosses, is_banned: &dyn Fn(Cause) -> bool| {
         let (findings, shared) = search::explain(search, shared, is_banned).await;
-        let credit = credit(search, &findings, shared).await;
+        let credit = credit(search, &findings, &shared).await;
         Explanation { findings, shared, credit }
     };
     let mut best = explain(shared, &|_| false).await;
@@ -165,20 +225,25 @@ async fn explanation(search: &Search<'_, '_>, shared: SharedLoss) -> Explanation
 }
 
 /// Returns how well an explanation explains all losses, minus the cost of its causes.
-async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: SharedLoss) -> f64 {
-    let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.cost(finding.cause)).sum();
-    credit -= if shared.rate > CALM.1 { MESH_COST } else { 0.0 };
-    credit -= if shared.of == Hypothesis::Paths { PATHS_COST } else { 0.0 };
+async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: &SharedLosses) -> f64 {
+    let layers = search.scope.layers;
+    let mut credit: f64 = findings.found.iter().map(|finding| -search.costs.cost_of(finding, layers)).sum();
+    credit -= if shared.is_lossy() { MESH_COST } else { 0.0 };
+    credit -= if shared.paths() == 0 { 0.0 } else { PATHS_COST };
     let found = beside_paths(search, findings, shared).await;
     search
         .scope
-        .each_pair(|pair| {
-            let mut touching = findings.touching_pair(search.scope, pair).map(|(place, _)| &found[place]).peekable();
-            credit += if touching.peek().is_some() {
-                likelihood_below(touching, shared, pair)
-            } else {
-                shared.likelihood(pair)
-            };
+        .each_pair_by_layer(|pairs| {
+            for pair in pairs {
+                let shared = &shared[pair.layer()];
+                let mut touching =
+                    findings.touching_pair(search.scope, pair).map(|(place, _)| &found[place]).peekable();
+                credit += if touching.peek().is_some() {
+                    likelihood_below(touching, shared, pair)
+                } else {
+                    shared.likelihood(pair)
+                };
+            }
         })
         .await;
     credit
@@ -186,32 +251,33 @@ async fn credit(search: &Search<'_, '_>, findings: &Findings, shared: SharedLoss
 
 /// Returns the causes with what they lose where no path is bad: the median loss of their cells, as
 /// most of these are on none. The mean over all would fit neither the ones nor the others.
-async fn beside_paths(search: &Search<'_, '_>, findings: &Findings, shared: SharedLoss) -> Vec<Finding> {
+async fn beside_paths(search: &Search<'_, '_>, findings: &Findings, shared: &SharedLosses) -> Vec<Finding> {
     let mut found = findings.found.clone();
-    if shared.of != Hypothesis::Paths {
-        return found;
-    }
-    let mut rates = vec![Rates::default(); found.len()];
-    each_cell_of_one(search.scope, findings, |place, cell| rates[place].add(cell)).await;
-    for (finding, rates) in found.iter_mut().zip(rates) {
-        finding.rate = rates.median().unwrap_or(finding.rate);
-    }
-    let mut even = vec![Tally::default(); found.len()];
-    each_cell_of_one(search.scope, findings, |place, cell| {
-        let at = |rate: f64| likelihood(cell.lost, cell.probes, rate);
-        if at(found[place].rate) >= if_on_path(shared, cell) {
-            even[place] = even[place].plus(cell);
+    for layer in Layer::of_set(shared.paths()) {
+        let shared = &shared[layer];
+        let mut rates = vec![Rates::default(); found.len()];
+        each_cell_of_one(search.scope, findings, layer, |place, cell| rates[place].add(cell)).await;
+        for (finding, rates) in found.iter_mut().zip(rates) {
+            let rate = &mut finding.rates[layer as usize];
+            *rate = rates.median().unwrap_or(*rate);
         }
-    })
-    .await;
-    for (finding, even) in found.iter_mut().zip(even).filter(|(_, even)| even.probes > 0) {
-        finding.rate = even.rate();
+        let mut even = vec![Tally::default(); found.len()];
+        each_cell_of_one(search.scope, findings, layer, |place, cell| {
+            let at = |rate: f64| likelihood(cell.lost, cell.probes, rate);
+            if at(found[place].rates[layer as usize]) >= if_on_path(shared, cell) {
+                even[place] = even[place].plus(cell);
+            }
+        })
+        .await;
+        for (finding, even) in found.iter_mut().zip(even).filter(|(_, even)| even.probes > 0) {
+            finding.rates[layer as usize] = even.rate();
+        }
     }
     found
 }
 
 /// Returns the log-likelihood of a cell's or a pair's losses at a rate of its own, that of a path.
-fn if_on_path(shared: SharedLoss, tally: Tally) -> f64 {
+fn if_on_path(shared: &SharedLoss, tally: Tally) -> f64 {
     if shared.may_be_on_path(tally) {
         likelihood(tally.lost, tally.probes, tally.rate()) - shared.path_cost()
     } else {
@@ -219,11 +285,17 @@ fn if_on_path(shared: SharedLoss, tally: Tally) -> f64 {
     }
 }
 
-/// Calls `visit` with each cell that one cause alone touches, and the place of that cause.
-async fn each_cell_of_one(scope: &NetworkScope<'_>, findings: &Findings, mut visit: impl FnMut(usize, Tally)) {
+/// Calls `visit` with each cell of a layer that one cause alone touches, and the place of that cause.
+async fn each_cell_of_one(
+    scope: &NetworkScope<'_>,
+    findings: &Findings,
+    layer: Layer,
+    mut visit: impl FnMut(usize, Tally),
+) {
     scope
-        .each_pair(|pair| {
-            let mut touching = findings.touching_pair(scope, pair);
+        .each_pair_by_layer(|pairs| {
+            let Some(pair) = sum_of_layers(pairs, layer.bit()) else { return };
+            let mut touching = findings.touching_pair(scope, &pair);
             if let (Some((place, _)), None) = (touching.next(), touching.next()) {
                 [pair.there, pair.back].into_iter().filter(|cell| cell.probes > 0).for_each(|cell| visit(place, cell));
             }
@@ -232,13 +304,13 @@ async fn each_cell_of_one(scope: &NetworkScope<'_>, findings: &Findings, mut vis
 }
 
 /// Returns the log-likelihood of a pair's losses if these causes touch the pair.
-fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: SharedLoss, pair: &Pair) -> f64 {
+fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: &SharedLoss, pair: &Pair) -> f64 {
     let both = pair.both();
     let (mut passes, mut may_be_own) = (1.0 - shared.rate, false);
     for finding in causes {
         may_be_own |= finding.is_uneven || matches!(finding.cause, Cause::Link(..));
         // The measured rates include the shared loss.
-        passes *= (1.0 - finding.rate).max(0.0) / (1.0 - shared.rate).max(1e-3);
+        passes *= (1.0 - finding.rates[pair.layer() as usize]).max(0.0) / (1.0 - shared.rate).max(1e-3);
     }
     let rate = (1.0 - passes).max(shared.rate);
     let alike = |tally: Tally| likelihood(tally.lost, tally.probes, rate).max(if_on_path(shared, tally));
@@ -247,49 +319,67 @@ fn likelihood_below<'f>(causes: impl Iterator<Item = &'f Finding>, shared: Share
     whole.max(each).max(if may_be_own { own() } else { whole }) + shared.off_path(pair)
 }
 
-/// Returns the sums of pairs that no cause touches, and the number of links on a bad path per node.
-async fn rest(scope: &NetworkScope<'_>, findings: &Findings, shared: SharedLoss) -> (UntouchedSums, Vec<u32>) {
-    let (mut rest, mut links) = (UntouchedSums::default(), vec![0; scope.matrix.node_count()]);
+/// Returns the sums of pairs that no cause touches, and the number of links on a bad path per node,
+/// both by layer.
+async fn rest(
+    scope: &NetworkScope<'_>,
+    findings: &Findings,
+    shared: &SharedLosses,
+) -> ([UntouchedSums; Layer::ALL.len()], [Vec<u32>; Layer::ALL.len()]) {
+    let mut rest = [UntouchedSums::default(); Layer::ALL.len()];
+    let mut links = Layer::ALL.map(|layer| {
+        let has_path = shared.paths() & layer.bit() != 0;
+        vec![0; if has_path { scope.matrix.node_count() } else { 0 }]
+    });
     scope
-        .each_pair(|pair| {
-            if !findings.explain(scope, pair) && shared.add(&mut rest, pair) {
-                links[usize::from(pair.a)] += 1;
-                links[usize::from(pair.b)] += 1;
+        .each_pair_by_layer(|pairs| {
+            for pair in pairs.iter().filter(|pair| !findings.explain(scope, pair)) {
+                let layer = pair.layer();
+                if shared[layer].add(&mut rest[layer as usize], pair) {
+                    links[layer as usize][usize::from(pair.a)] += 1;
+                    links[layer as usize][usize::from(pair.b)] += 1;
+                }
             }
         })
         .await;
     (rest, links)
 }
 
-/// Whether enough links may be on a bad path. Links of a cause are left out if the cause explains
-/// them better than a path does, each at its cost.
-async fn may_be_paths(search: &Search<'_, '_>, best: &Explanation) -> bool {
+/// Returns the layers of which enough links may be on a bad path. Links of a cause are left out if
+/// the cause explains them better than a path does, each at its cost.
+async fn layers_of_paths(search: &Search<'_, '_>, best: &Explanation) -> u8 {
     let found = &best.findings.found;
-    let if_paths = best.shared.with_most_paths();
-    let mut links = 0;
-    let mut of_causes = vec![(0.0, 0_u32); found.len()];
+    let if_paths = best.shared.0.map(|shared| shared.with_most_paths());
+    let mut links = [0_u32; Layer::ALL.len()];
+    let mut of_causes = vec![[(0.0, 0_u32); Layer::ALL.len()]; found.len()];
     search
         .scope
-        .each_pair(|pair| {
-            let mut touching = best.findings.touching_pair(search.scope, pair);
-            let by_path = if_paths.explains(pair);
-            let is_on_path = u32::from(by_path > 0.0);
-            match (touching.next(), touching.next()) {
-                (Some((place, finding)), None) => {
-                    let (nats, of_cause) = &mut of_causes[place];
-                    let both = pair.both();
-                    let on_path = likelihood(both.lost, both.probes, if_paths.rate) + by_path;
-                    *nats += on_path - likelihood_below(iter::once(finding), best.shared, pair);
-                    *of_cause += is_on_path;
+        .each_pair_by_layer(|pairs| {
+            for pair in pairs {
+                let layer = pair.layer();
+                let mut touching = best.findings.touching_pair(search.scope, pair);
+                let if_paths = &if_paths[layer as usize];
+                let by_path = if_paths.explains(pair);
+                let is_on_path = u32::from(by_path > 0.0);
+                match (touching.next(), touching.next()) {
+                    (Some((place, finding)), None) => {
+                        let (nats, of_cause) = &mut of_causes[place][layer as usize];
+                        let both = pair.both();
+                        let on_path = likelihood(both.lost, both.probes, if_paths.rate) + by_path;
+                        *nats += on_path - likelihood_below(iter::once(finding), &best.shared[layer], pair);
+                        *of_cause += is_on_path;
+                    }
+                    _ => links[layer as usize] += is_on_path,
                 }
-                _ => links += is_on_path,
             }
         })
         .await;
-    let better =
-        found.iter().zip(of_causes).filter(|(finding, (nats, _))| nats + search.costs.cost(finding.cause) > 0.0);
-    links += better.map(|(_, (_, links))| links).sum::<u32>();
-    links >= PATH_LINKS_MIN
+    let enough = |layer: &Layer| {
+        let of_layer = found.iter().zip(&of_causes).map(|(finding, of)| (finding, of[*layer as usize]));
+        let better = of_layer.filter(|(finding, (nats, _))| nats + search.costs.cost(finding.cause) > 0.0);
+        links[*layer as usize] + better.map(|(_, (_, links))| links).sum::<u32>() >= PATH_LINKS_MIN
+    };
+    Layer::of_set(search.scope.layers).filter(enough).fold(0, |layers, layer| layers | layer.bit())
 }
 
 /// Whether links on bad paths are many, and are spread over nodes.

@@ -4,32 +4,32 @@
 //! the cause of that is named, a verdict over each of these agents would be about the same cause.
 
 use super::answering::{Unheard, hears_nothing};
-use super::causes::Cause;
+use super::causes::{Cause, Finding, Findings};
 use super::details::Detail;
+use super::loss_causes::LossCauses;
 use super::pairs::NetworkScope;
-use super::protocols::{MeshContext, ProtocolCauses};
 use super::tally::Tally;
 use super::unsent::causes::hides_report;
 use super::{Kind, Verdict, describe};
-use crate::matrix::{Matrix, RowPresence};
+use crate::matrix::{Layer, Matrix, RowPresence};
 use kube_canary_model::report::Method;
 
 /// This many sources must have begun to lose what they send to a node before its missing report
 /// says nothing until the next collection. One false report hides no agent.
 const FRESH_MIN: u16 = 2;
 
-/// Whether a verdict over a loss of one protocol is about what agents answer.
-const fn is_by_agents(protocol: Option<Method>) -> bool {
-    matches!(protocol, Some(Method::Udp | Method::Tcp))
+/// Whether a cause is about what agents answer: UDP and TCP, and not what kernels do.
+const fn is_by_agents(finding: &Finding) -> bool {
+    finding.layers & (Layer::Icmp.bit() | Layer::Nodes.bit()) == 0
 }
 
 /// Whether a loss of UDP or TCP alone may be of an agent that nothing is known of, because its
 /// report is missing or was not asked for.
-pub fn may_be_agent_fault(part: &ProtocolCauses<'_>, cause: Cause) -> bool {
-    let unheard = |node: u16| part.scope.answering.unheard(node);
-    let is_unknown = |node: u16| part.scope.matrix.row(node).is_none();
-    is_by_agents(part.protocol)
-        && match cause {
+pub fn may_be_agent_fault(causes: &LossCauses<'_>, finding: &Finding) -> bool {
+    let unheard = |node: u16| causes.pods.answering.unheard(node);
+    let is_unknown = |node: u16| causes.pods.matrix.row(node).is_none();
+    is_by_agents(finding)
+        && match finding.cause {
             Cause::Node(node) => is_unknown(node) && unheard(node) != Some(Unheard::Enough),
             Cause::Link(a, b) => [a, b].into_iter().any(|node| is_unknown(node) && unheard(node).is_none()),
             _ => false,
@@ -37,11 +37,11 @@ pub fn may_be_agent_fault(part: &ProtocolCauses<'_>, cause: Cause) -> bool {
 }
 
 /// Whether the evidence of a cause lacks the report of a node that it is about.
-pub fn is_likely_at_most(part: &ProtocolCauses<'_>, cause: Cause) -> bool {
-    is_by_agents(part.protocol)
-        && match cause {
-            Cause::Node(node) => part.scope.matrix.row(node).is_none(),
-            Cause::Mesh => only_report(part.scope.matrix).is_some(),
+pub fn is_likely_at_most(matrix: &Matrix, finding: &Finding) -> bool {
+    is_by_agents(finding)
+        && match finding.cause {
+            Cause::Node(node) => matrix.row(node).is_none(),
+            Cause::Mesh => only_report(matrix).is_some(),
             _ => false,
         }
 }
@@ -56,13 +56,11 @@ pub fn only_report(matrix: &Matrix) -> Option<u16> {
 /// Makes the whole mesh the cause of what UDP or TCP alone loses, in place of the node of the only
 /// report. If no other report can be read, all links look like that from everywhere. All agents
 /// then say the same, and not each its own node.
-pub fn as_one_report_sees(mesh: &MeshContext<'_>, parts: &mut [ProtocolCauses<'_>]) {
-    let Some(only) = only_report(mesh.matrix) else { return };
-    for part in parts.iter_mut().filter(|part| is_by_agents(part.protocol)) {
-        for finding in &mut part.found.findings.found {
-            if finding.cause == Cause::Node(only) {
-                finding.cause = Cause::Mesh;
-            }
+pub fn blame_mesh_if_single_report(matrix: &Matrix, findings: &mut Findings) {
+    let Some(only) = only_report(matrix) else { return };
+    for finding in findings.found.iter_mut().filter(|finding| is_by_agents(finding)) {
+        if finding.cause == Cause::Node(only) {
+            finding.cause = Cause::Mesh;
         }
     }
 }
@@ -84,16 +82,15 @@ struct MissingNode {
 
 /// Adds verdicts over agents whose report is missing, if the network is not the reason. `scope` is
 /// that of the pods' network by ICMP.
-pub fn add_missing_agents(scope: &NetworkScope<'_>, parts: &[ProtocolCauses<'_>], verdicts: &mut Vec<Verdict>) {
-    let Some(all) = parts.first() else { return };
-    let (matrix, findings) = (scope.matrix, &all.found.findings);
+pub fn add_missing_agents(scope: &NetworkScope<'_>, causes: &LossCauses<'_>, verdicts: &mut Vec<Verdict>) {
+    let (matrix, findings) = (scope.matrix, &causes.findings);
     let is_missing = |node: &u16| {
         let member = matrix.get(*node);
         let is_fresh = matrix.fresh_sources(*node) >= FRESH_MIN;
         member.presence == RowPresence::Missing
             && !member.is_leaving()
             && !member.is_displaced
-            && !findings.has_node(*node)
+            && !findings.of_scope(scope).any(|finding| finding.cause == Cause::Node(*node))
             && !is_fresh
             && !hides_report(matrix, *node)
     };
@@ -117,7 +114,7 @@ pub fn add_missing_agents(scope: &NetworkScope<'_>, parts: &[ProtocolCauses<'_>]
             }
             if hears_nothing(cells) {
                 silence.silent += 1;
-                silence.silent_unexplained += u32::from(!is_explained(parts, pair));
+                silence.silent_unexplained += u32::from(!is_explained(causes, pair));
                 silence.is_silent_here |= collector == Some(source);
             }
         }
@@ -144,9 +141,9 @@ pub fn add_missing_agents(scope: &NetworkScope<'_>, parts: &[ProtocolCauses<'_>]
 }
 
 /// Whether a cause with a verdict explains that handshakes between two nodes get no answer.
-fn is_explained(parts: &[ProtocolCauses<'_>], pair: (u16, u16)) -> bool {
-    parts.iter().filter(|part| matches!(part.protocol, None | Some(Method::Tcp))).any(|part| {
-        let mut touching = part.found.findings.touching(&part.scope, pair);
-        touching.any(|(place, finding)| !part.found.is_shared[place] && !may_be_agent_fault(part, finding.cause))
+fn is_explained(causes: &LossCauses<'_>, pair: (u16, u16)) -> bool {
+    let mut touching = causes.findings.touching(&causes.pods, pair);
+    touching.any(|(place, finding)| {
+        finding.has(Layer::Tcp) && !causes.are_flows[place] && !may_be_agent_fault(causes, finding)
     })
 }

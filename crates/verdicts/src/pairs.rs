@@ -6,16 +6,18 @@ use std::ops::RangeFrom;
 use super::agents::Standing;
 use super::answering::Answering;
 use super::tally::Tally;
-use crate::matrix::{Cell, Matrix, Pace, cells_of_peer, rtt_us, run};
+use crate::matrix::{Cell, Layer, Matrix, Pace, cells_of_peer, rtt_us, run};
 use crate::slices::Slice;
 use kube_canary_model::report::Network;
 
 const SLOW: u8 = Pace::Slow as u8;
 const USUAL: u8 = Pace::Usual as u8;
 
-/// Two nodes, `a` with the lower number, and what they measured of each other.
+/// Two nodes, `a` with the lower number, and what they measured of each other by some layers.
 #[derive(Clone, Copy, Debug)]
 pub struct Pair {
+    /// The layers whose sum it is.
+    pub layers: u8,
     /// Number of the first node.
     pub a: u16,
     /// Number of the second node.
@@ -66,6 +68,12 @@ impl Pair {
         }
     }
 
+    /// Returns the layer of a pair of one layer.
+    #[inline]
+    pub const fn layer(&self) -> Layer {
+        Layer::ALL[self.layers.trailing_zeros() as usize % Layer::ALL.len()]
+    }
+
     /// Returns what `node` measured of the other node.
     pub const fn measured_by(&self, node: u16) -> Tally {
         if node == self.a { self.there } else { self.back }
@@ -77,18 +85,65 @@ impl Pair {
     }
 }
 
-/// What counts as evidence in one network of a mesh.
+/// What two nodes measured of each other, apart by layer: one pair for each that was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct LayerPairs {
+    pairs: [Pair; Layer::ALL.len()],
+    count: usize,
+}
+
+impl std::ops::Deref for LayerPairs {
+    type Target = [Pair];
+
+    fn deref(&self) -> &[Pair] {
+        &self.pairs[..self.count]
+    }
+}
+
+/// Returns the sum of those pairs that are of these layers. `None` if none of them was measured.
+pub fn sum_of_layers(pairs: &[Pair], layers: u8) -> Option<Pair> {
+    pairs.iter().filter(|pair| layers & pair.layers != 0).copied().reduce(|sum, pair| Pair {
+        layers: sum.layers | pair.layers,
+        there: sum.there.plus(pair.there),
+        back: sum.back.plus(pair.back),
+        over_ipv6: sum.over_ipv6.plus(pair.over_ipv6),
+        ..sum
+    })
+}
+
+/// What all scopes of a mesh have in common.
+#[derive(Clone, Copy)]
+pub struct MeshContext<'a> {
+    /// The mesh as collected.
+    pub matrix: &'a Matrix,
+    /// Which nodes' figures are evidence.
+    pub standings: &'a [Standing],
+    /// Data that every walk looks up.
+    pub index: &'a Index,
+    /// Which cells of UDP and TCP count.
+    pub answering: &'a Answering,
+}
+
+impl<'a> MeshContext<'a> {
+    /// Returns the scope of these layers, as far as they are measured.
+    pub const fn scope(&self, layers: u8) -> NetworkScope<'a> {
+        let Self { matrix, standings, index, answering } = *self;
+        let layers = layers & answering.layers();
+        let network = if layers == Layer::Nodes.bit() { Network::Node } else { Network::Pod };
+        NetworkScope { matrix, network, layers, answering, standings, index }
+    }
+}
+
+/// What counts as evidence in some layers of a mesh.
 pub struct NetworkScope<'a> {
     /// The mesh as collected.
     pub matrix: &'a Matrix,
-    /// The network whose cells count.
+    /// The network that verdicts over these layers name.
     pub network: Network,
-    /// The layers whose cells count, as a set of their bits. All are of this network.
+    /// The layers whose cells count, as a set of their bits.
     pub layers: u8,
     /// Which cells of UDP and TCP count.
     pub answering: &'a Answering,
-    /// Cost in nats of each cause beyond that of one search, because there are several.
-    pub extra_cost: f64,
     /// Which nodes' figures are evidence.
     pub standings: &'a [Standing],
     /// Data that every walk looks up.
@@ -114,7 +169,7 @@ impl Index {
         // Cells of all networks count, so the choice of the network does not matter.
         let (index, answering) = (&Self::default(), &Answering::default());
         let network = Network::Pod;
-        let scope = NetworkScope { matrix, network, layers: 0, answering, extra_cost: 0.0, standings, index };
+        let scope = NetworkScope { matrix, network, layers: 0, answering, standings, index };
         scope
             .each_peer(|_, _, _, back| {
                 if let Some(word) = met.get_mut(peers / 32) {
@@ -168,6 +223,19 @@ impl<'a> NetworkScope<'a> {
         .await;
     }
 
+    /// Calls `visit` with each pair, apart by layer, in slices. Takes 16 bytes per node.
+    pub async fn each_pair_by_layer(&self, mut visit: impl FnMut(&[Pair])) {
+        self.each_peer(|node, peer, there, back| {
+            if peer > node || back.is_empty() {
+                let pairs = self.layer_pairs(node, peer, there, back);
+                if !pairs.is_empty() {
+                    visit(&pairs);
+                }
+            }
+        })
+        .await;
+    }
+
     /// Calls `visit` with each node and each of its peers, the node's cells of the peer, and the
     /// peer's cells of the node. Pauses after each slice.
     async fn each_peer(&self, mut visit: impl FnMut(u16, u16, &[Cell], &[Cell])) {
@@ -211,6 +279,13 @@ impl<'a> NetworkScope<'a> {
         }
     }
 
+    /// Calls `visit` with each pair of a node, apart by layer.
+    pub fn each_pair_of_by_layer(&self, node: u16, mut visit: impl FnMut(&[Pair])) {
+        for other in self.matrix.numbers().filter(|other| *other != node) {
+            visit(&self.layer_pairs_of(node, other));
+        }
+    }
+
     /// Calls `visit` with each pair of a node. It searches each node's row and does not
     /// walk over all cells.
     pub fn each_pair_of(&self, node: u16, mut visit: impl FnMut(&Pair)) {
@@ -223,13 +298,47 @@ impl<'a> NetworkScope<'a> {
 
     /// Returns the pair of two nodes, if it was measured.
     pub fn pair_of(&self, node: u16, other: u16) -> Option<Pair> {
+        let [there, back] = self.cells_between(node, other);
+        self.pair(node, other, there, back)
+    }
+
+    /// Returns the pair of two nodes, apart by layer.
+    pub fn layer_pairs_of(&self, node: u16, other: u16) -> LayerPairs {
+        let [there, back] = self.cells_between(node, other);
+        self.layer_pairs(node, other, there, back)
+    }
+
+    /// Returns what two nodes measured of each other, as far as it is evidence.
+    fn cells_between(&self, node: u16, other: u16) -> [&'a [Cell]; 2] {
         let is_evidence = |node: u16| self.standings[usize::from(node)].is_evidence_of_others();
         let of = |source: u16, peer: u16| cells_of_peer(self.cells(source), peer);
-        if is_evidence(node) && is_evidence(other) {
-            self.pair(node, other, of(node, other), of(other, node))
-        } else {
-            None
+        if is_evidence(node) && is_evidence(other) { [of(node, other), of(other, node)] } else { [&[], &[]] }
+    }
+
+    fn layer_pairs(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> LayerPairs {
+        let (a, b, there, back) = if node < peer { (node, peer, there, back) } else { (peer, node, back, there) };
+        let none = Tally::default();
+        let pair = Pair { layers: 0, a, b, there: none, back: none, rtt_code: 0, paces: 0, over_ipv6: none };
+        let mut found = LayerPairs { pairs: [pair; Layer::ALL.len()], count: 0 };
+        for (source, cells) in [(a, there), (b, back)] {
+            for cell in cells.iter().flat_map(|cell| cell.parts()).filter(|cell| self.counts(source, *cell)) {
+                let tally = Tally { probes: cell.probes(), lost: cell.lost() };
+                let pair = &mut found.pairs[cell.layer() as usize];
+                pair.layers = cell.layer().bit();
+                let side = if source == a { &mut pair.there } else { &mut pair.back };
+                *side = side.plus(tally);
+                if cell.is_over_ipv6() {
+                    pair.over_ipv6 = pair.over_ipv6.plus(tally);
+                }
+            }
         }
+        for place in 0..found.pairs.len() {
+            if found.pairs[place].both().probes > 0 {
+                found.pairs[found.count] = found.pairs[place];
+                found.count += 1;
+            }
+        }
+        found
     }
 
     #[inline]
@@ -255,7 +364,7 @@ impl<'a> NetworkScope<'a> {
         };
         let (a, b, there, back) = if node < peer { (node, peer, there, back) } else { (peer, node, back, there) };
         let (there, back) = (tally(a, there), tally(b, back));
-        let pair = Pair { a, b, there, back, rtt_code: codes.0.max(codes.1), paces, over_ipv6 };
+        let pair = Pair { layers: self.layers, a, b, there, back, rtt_code: codes.0.max(codes.1), paces, over_ipv6 };
         (pair.both().probes > 0).then_some(pair)
     }
 

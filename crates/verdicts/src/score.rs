@@ -1,6 +1,7 @@
 //! Computes how much better a cause explains losses than the background loss does.
 
 use super::tally::Tally;
+use crate::matrix::Layer;
 
 /// The share of the expected number of losing pairs that must actually lose.
 const SPREAD: f64 = 0.6;
@@ -25,6 +26,9 @@ pub struct Sum {
     /// Nats that the shared explanation gives these pairs without any cause.
     pub explained: f32,
 }
+
+/// The sums of each layer.
+pub type LayerSums = [Sum; Layer::ALL.len()];
 
 /// The sums that a node is weighed by.
 #[derive(Clone, Copy, Debug, Default)]
@@ -96,6 +100,21 @@ pub fn likelihood(lost: u32, probes: u32, expected: f64) -> f64 {
 pub fn apart(one: Tally, other: Tally) -> f64 {
     let own = |tally: Tally| likelihood(tally.lost, tally.probes, tally.rate());
     own(one) + own(other) - own(one.plus(other))
+}
+
+/// A loss is far more than another if it is this many times as much, and this much more.
+const TIMES: f64 = 1.5;
+const EXTRA: f64 = 0.01;
+
+/// Whether a rate is far above another.
+pub fn is_far(more: f64, less: f64) -> bool {
+    more > less * TIMES + EXTRA
+}
+
+/// Whether the first loses far more than the second, and two rates explain both better than one rate,
+/// by this many nats.
+pub fn is_far_more(more: Tally, less: Tally, nats: f64) -> bool {
+    is_far(more.rate(), less.rate()) && apart(more, less) >= nats
 }
 
 #[cfg(test)]

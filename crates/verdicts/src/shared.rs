@@ -3,9 +3,12 @@
 //! Three hypotheses compete ([`Hypothesis`]). They differ in the loss of a link that no cause
 //! touches; the search for causes is the same in all.
 
+use std::ops::Index;
+
 use super::pairs::Pair;
 use super::score::{gain, likelihood};
 use super::tally::Tally;
+use crate::matrix::Layer;
 
 /// Lower and upper bound of a shared loss rate that is no cause of its own. The upper bound is
 /// three times the rate that must not be named, and a third of the rate that must be. 6,000 probes,
@@ -26,6 +29,8 @@ const PATH_SHARE: (f64, f64) = (0.3, 0.6);
 /// both of its flows. Flows on one path may lose at different rates, but few do.
 const MISFIT_MAX: f64 = 4.0;
 const RATE_CLASSES: usize = 16;
+/// A layer that loses more than this everywhere tells nothing of a further loss.
+const TELLING_MAX: f64 = 0.75;
 
 /// A hypothesis about what all links share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +54,94 @@ pub struct SharedLoss {
     pub path_share: f64,
     /// The loss rate of a flow on the bad path, if it is known.
     pub path_rate: Option<f64>,
+}
+
+/// What all links share, by layer.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedLosses(pub [SharedLoss; Layer::ALL.len()]);
+
+impl Index<Layer> for SharedLosses {
+    type Output = SharedLoss;
+
+    #[inline]
+    fn index(&self, layer: Layer) -> &SharedLoss {
+        &self.0[layer as usize]
+    }
+}
+
+impl SharedLosses {
+    /// Returns the first guess of what is shared, from the losses of each layer.
+    pub fn new(of: Hypothesis, least: &[Tally; Layer::ALL.len()]) -> Self {
+        Self(least.map(|least| SharedLoss::new(of, least)))
+    }
+
+    /// Returns the same, with a bad path in these layers.
+    pub fn with_paths(mut self, layers: u8, least: &[Tally; Layer::ALL.len()]) -> Self {
+        for layer in Layer::of_set(layers).map(|layer| layer as usize) {
+            self.0[layer] = SharedLoss::new(Hypothesis::Paths, least[layer]);
+        }
+        self
+    }
+
+    /// Returns the layers with a bad path.
+    pub fn paths(&self) -> u8 {
+        let has_path = |layer: &Layer| self[*layer].of == Hypothesis::Paths;
+        Layer::ALL.into_iter().filter(has_path).fold(0, |layers, layer| layers | layer.bit())
+    }
+
+    /// Returns what is shared, estimated from what no cause touches.
+    pub fn learnt(&self, rest: &[UntouchedSums; Layer::ALL.len()]) -> Self {
+        Self(Layer::ALL.map(|layer| self[layer].learnt(&rest[layer as usize])))
+    }
+
+    /// Whether `learnt` is close to this estimate.
+    pub fn is_near(&self, learnt: &Self) -> bool {
+        Layer::ALL.into_iter().all(|layer| self[layer].is_near(&learnt[layer]))
+    }
+
+    /// Returns the layers that tell something of a further loss. Where nearly all is lost everywhere,
+    /// other layers tell more.
+    pub fn telling(&self) -> u8 {
+        let is_telling = |layer: &Layer| self[*layer].rate <= TELLING_MAX;
+        Layer::ALL.into_iter().filter(is_telling).fold(0, |layers, layer| layers | layer.bit())
+    }
+
+    /// Whether a layer shares more than next to nothing.
+    pub fn is_lossy(&self) -> bool {
+        self.0.iter().any(|shared| shared.rate > CALM.1)
+    }
+
+    /// Returns in nats how much better one loss beyond what each layer shares explains these losses,
+    /// and that loss. Over one layer it is [`gain`].
+    pub fn gain(&self, layers: u8, tally: impl Fn(Layer) -> Tally) -> (f64, f64) {
+        let telling = layers & self.telling();
+        let layers = if telling == 0 { layers } else { telling };
+        let mut measured = Layer::of_set(layers).map(|layer| (tally(layer), self[layer].rate));
+        let mut measured: [_; Layer::ALL.len()] = std::array::from_fn(|_| measured.next().unwrap_or_default());
+        measured.sort_unstable_by_key(|(tally, _)| std::cmp::Reverse(tally.probes));
+        if measured[1].0.probes == 0 {
+            let (tally, shared) = measured[0];
+            return (gain(tally.lost, tally.probes, shared), 1.0 - (1.0 - tally.rate()) / (1.0 - shared).max(1e-3));
+        }
+        let (mut beyond, mut passing) = (0.0, 0.0);
+        for (tally, shared) in measured {
+            beyond += f64::from(tally.lost) - f64::from(tally.probes) * shared;
+            passing += f64::from(tally.probes) * (1.0 - shared);
+        }
+        if beyond <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let excess = (beyond / passing).min(1.0);
+        let nats = measured.into_iter().map(|(Tally { lost, probes }, shared)| {
+            likelihood(lost, probes, 1.0 - (1.0 - shared) * (1.0 - excess)) - likelihood(lost, probes, shared)
+        });
+        (nats.sum::<f64>().max(0.0), excess)
+    }
+
+    /// Returns the loss by layer of links that lose this much beyond what each layer shares.
+    pub fn rates(&self, excess: f64) -> [f64; Layer::ALL.len()] {
+        self.0.map(|shared| 1.0 - (1.0 - shared.rate) * (1.0 - excess))
+    }
 }
 
 /// Sums of what no cause touches.

@@ -43,6 +43,16 @@ pub struct Slow {
     pub by: Option<u8>,
 }
 
+impl Slow {
+    /// Whether the nodes' network is slow there, too.
+    pub fn is_below(&self, nodes: &[Self]) -> bool {
+        nodes.iter().any(|node| match (node.cause, self.cause) {
+            (Cause::Node(slow), Cause::Link(a, b)) => slow == a || slow == b,
+            (wide, narrow) => wide == narrow,
+        })
+    }
+}
+
 /// The round-trip times of one zone pair.
 struct ZonePairTimes {
     counts: [u16; CELLS],

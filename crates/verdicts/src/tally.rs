@@ -28,4 +28,16 @@ impl Tally {
     pub const fn without(self, part: Self) -> Self {
         Self { probes: self.probes.saturating_sub(part.probes), lost: self.lost.saturating_sub(part.lost) }
     }
+
+    /// Returns as many probes with what they would lose if they also lost at this rate.
+    #[must_use]
+    pub fn lifted(self, rate: f64) -> Self {
+        if rate <= 0.0 {
+            return self;
+        }
+        let lost = f64::from(self.probes) * (1.0 - (1.0 - self.rate()) * (1.0 - rate.min(1.0)));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most the probes")]
+        let lost = (lost.round() as u32).min(self.probes);
+        Self { lost, ..self }
+    }
 }

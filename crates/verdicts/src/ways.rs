@@ -155,7 +155,7 @@ fn between(scope: &NetworkScope<'_>, pair: &Pair, (a, b): (u16, u16)) -> Lost {
 pub fn link_directions(scope: &NetworkScope<'_>, (a, b): (u16, u16), findings: &Findings) -> Option<Directions> {
     let pair = scope.pair_of(a, b)?;
     let lost = between(scope, &pair, (a, b));
-    Lost { sent: pair.both().probes.into(), ..lost }.directions(findings.background)
+    Lost { sent: pair.both().probes.into(), ..lost }.directions(findings.background(scope.layers))
 }
 
 /// Returns the direction in which a bad node loses. Links that other causes touch do not count.
@@ -181,5 +181,5 @@ pub fn node_directions(scope: &NetworkScope<'_>, node: u16, findings: &Findings)
         let lost = Lost { sent: 0.0, ..lost };
         sum.add(if ways.source == node { lost } else { lost.turned() });
     }
-    sum.directions(findings.background)
+    sum.directions(findings.background(scope.layers))
 }

@@ -1,6 +1,6 @@
 //! Limits of what is kept of a mesh, the bytes that it takes, and counts of what was dropped.
 
-use super::{Cell, JUDGED_BYTES_PER_NODE, Matrix, MatrixNode, MatrixRow};
+use super::{Cell, JUDGED_BYTES_PER_NODE, JUDGED_BYTES_PER_NODE_AND_LAYER, Matrix, MatrixNode, MatrixRow};
 use kube_canary_model::limits::{JUDGED_BYTES_MAX, JUDGED_NODES_MAX, MESH_BYTES_MAX, MESH_NODES_MAX, MESH_REPORTS_MAX};
 
 /// Limits of what a matrix keeps.
@@ -44,7 +44,7 @@ impl NotKept {
 impl Matrix {
     /// Returns the bytes in use, including those that the verdicts will take per node.
     pub fn bytes(&self) -> usize {
-        let nodes = self.nodes.len() * (size_of::<MatrixNode>() + JUDGED_BYTES_PER_NODE);
+        let nodes = self.nodes.len() * (size_of::<MatrixNode>() + self.judged_bytes_per_node());
         let rows = self.rows.len() * size_of::<MatrixRow>();
         self.cells.len() * size_of::<Cell>()
             + nodes
@@ -56,6 +56,12 @@ impl Matrix {
             + self.checks.bytes()
             + self.numbers.bytes()
             + self.text.bytes()
+    }
+
+    /// Returns the bytes that the verdicts will take per node.
+    pub(super) const fn judged_bytes_per_node(&self) -> usize {
+        let layers = self.layers.count_ones() as usize;
+        JUDGED_BYTES_PER_NODE + JUDGED_BYTES_PER_NODE_AND_LAYER * if layers == 0 { 1 } else { layers }
     }
 
     /// Returns the resident bytes, in whole pages for mapped memory.

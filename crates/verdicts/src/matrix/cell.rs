@@ -48,6 +48,14 @@ pub enum Layer {
 }
 
 impl Layer {
+    /// All layers, by their numbers.
+    pub const ALL: [Self; 4] = [Self::Icmp, Self::Nodes, Self::Udp, Self::Tcp];
+
+    /// Returns the layers of a set.
+    pub fn of_set(set: u8) -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(move |layer| set & layer.bit() != 0)
+    }
+
     /// Returns the layer of a network and a method. `None` if there is no such layer.
     pub const fn find(network: Network, method: Method) -> Option<Self> {
         match (network, method) {

@@ -60,7 +60,9 @@ pub const ZONE_UNKNOWN: u8 = 0;
 /// Bytes that are kept of the reason for a missing report.
 const ERROR_BYTES_MAX: usize = 80;
 /// Bytes that judging takes for each node. They count towards [`MESH_BYTES_MAX`].
-pub const JUDGED_BYTES_PER_NODE: usize = 88;
+pub const JUDGED_BYTES_PER_NODE: usize = 40;
+/// Bytes that judging takes for each node and each layer that is probed.
+pub const JUDGED_BYTES_PER_NODE_AND_LAYER: usize = 48;
 const UNKNOWN: &str = "unknown";
 
 /// The place of a row's cells, and what its source reports about itself.
@@ -481,7 +483,7 @@ impl Matrix {
             return Some(number);
         }
         let number = u16::try_from(self.nodes.len()).ok().filter(|number| usize::from(*number) < self.bounds.nodes)?;
-        let needed = size_of::<MatrixNode>() + JUDGED_BYTES_PER_NODE + name.len() + self.numbers.growth();
+        let needed = size_of::<MatrixNode>() + self.judged_bytes_per_node() + name.len() + self.numbers.growth();
         if self.bytes() + needed > self.bounds.bytes {
             return None;
         }

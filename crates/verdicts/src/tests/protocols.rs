@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::wording::title;
+use kube_canary_model::method::Method;
 
+/// Both protocols that agents answer.
+const UDP_AND_TCP: Methods = Methods::UDP.with(Method::Tcp);
+const ICMP_AND_UDP: Methods = Methods::ICMP.with(Method::Udp);
 const NODES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 fn listening(node: &str) -> Value {
@@ -70,11 +74,75 @@ fn one_protocol_lost_everywhere_may_be_a_rule_of_the_cluster() {
 }
 
 #[test]
-fn two_protocols_that_lose_are_two_verdicts() {
+fn two_protocols_that_lose_for_one_reason_are_one_verdict() {
     let verdicts = three(|_, _, protocol| if protocol == "icmp" { 0 } else { 100 }, plain).verdicts();
-    let mut found = named(&verdicts);
-    found.sort_by_key(|(_, _, protocol)| protocol.map(Methods::label));
-    assert_eq!(found, [(Kind::Mesh, "*", Some(Methods::TCP)), (Kind::Mesh, "*", Some(Methods::UDP))]);
+    assert_eq!(named(&verdicts), [(Kind::Mesh, "*", Some(UDP_AND_TCP))]);
+    assert_eq!(summary(&verdicts[0]), "all links: UDP and TCP alone are lost");
+    let hint = "; a NetworkPolicy or a firewall may not let UDP and TCP through";
+    assert!(evidence(&verdicts[0]).ends_with(hint), "{}", evidence(&verdicts[0]));
+}
+
+/// ICMP and UDP lose 30 %. Of TCP nothing is lost, or three of the first handshakes, as they are
+/// repeated at once.
+#[test]
+fn one_cause_is_one_verdict_whatever_tcp_loses() {
+    for lost_handshakes in [0, 1, 3, 5] {
+        let mesh = |is_lost: &dyn Fn(&str, &str) -> bool| {
+            NODES.iter().fold(Mesh::new(), |mesh, from| {
+                let of = |to: &str| {
+                    let lost = |lost| if is_lost(from, to) { lost } else { 0 };
+                    let handshakes = if is_lost(from, to) { 6 + lost_handshakes } else { 6 };
+                    let with_zone = |object: Value| with(object, "zone", json!(if to < "d" { "x" } else { "y" }));
+                    [
+                        by("icmp", to, 60, lost(18)),
+                        by("udp", to, 60, lost(18)),
+                        by("tcp", to, handshakes, lost(lost_handshakes)),
+                    ]
+                    .map(with_zone)
+                };
+                let peers: Vec<Value> = NODES.iter().filter(|to| *to != from).flat_map(|to| of(to)).collect();
+                let row = with(listening(from), "zone", json!(if *from < "d" { "x" } else { "y" }));
+                mesh.row(&row, &peers)
+            })
+        };
+        let node = mesh(&|from, to| from == "c" || to == "c").verdicts();
+        let link = mesh(&|from, to| matches!((from, to), ("a", "c") | ("c", "a"))).verdicts();
+        let zone = mesh(&|from, to| (from < "d") != (to < "d")).verdicts();
+        let of_node = if lost_handshakes == 0 { Some(ICMP_AND_UDP) } else { None };
+        let subject = zone.first().map(|verdict| verdict.subject.clone()).unwrap_or_default();
+        assert_eq!(named(&node), [(Kind::Node, "c", of_node)], "{node:?}");
+        // A single link has too few handshakes to tell.
+        assert_eq!(named(&link), [(Kind::Link, "a->c", None)], "{link:?}");
+        assert_eq!(named(&zone), [(Kind::ZonePair, &*subject, of_node)], "{zone:?}");
+    }
+}
+
+#[test]
+fn a_node_that_loses_by_one_protocol_and_another_that_loses_by_all_are_two_verdicts() {
+    for (protocol, own) in [("icmp", Methods::ICMP), ("udp", Methods::UDP), ("tcp", Methods::TCP)] {
+        let lost = |from: &str, to: &str, by: &str| match (from, to) {
+            ("c", _) | (_, "c") => 100,
+            ("e", _) | (_, "e") if by == protocol => 100,
+            _ => 0,
+        };
+        let mut verdicts = three(lost, plain).verdicts();
+        verdicts.sort_by_key(|verdict| verdict.subject.clone());
+        assert_eq!(named(&verdicts), [(Kind::Node, "c", None), (Kind::Node, "e", Some(own))], "{verdicts:?}");
+    }
+}
+
+/// A node that loses a little by all protocols, and all by one of them, has two faults.
+#[test]
+fn a_node_that_loses_far_more_by_one_protocol_has_a_verdict_for_it() {
+    let touches = |from: &str, to: &str| from == "c" || to == "c";
+    let lost = |from: &str, to: &str, by: &str| match (touches(from, to), by) {
+        (true, "udp") => 100,
+        (true, _) => 34,
+        _ => 0,
+    };
+    let mut verdicts = three(lost, plain).verdicts();
+    verdicts.sort_by_key(|verdict| verdict.protocol.map(Methods::label));
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", None), (Kind::Node, "c", UDP)], "{verdicts:?}");
 }
 
 #[test]
@@ -108,10 +176,9 @@ fn udp_and_tcp_count_only_if_the_agent_says_that_it_listens() {
             }
         })
     };
-    let c_alone = [(Kind::Node, "c", Some(Methods::TCP)), (Kind::Node, "c", Some(Methods::UDP))];
+    let c_alone = [(Kind::Node, "c", Some(UDP_AND_TCP))];
     let judged = |of_c: Value, has_own: bool| rows(of_c, has_own).verdicts();
-    let mut listens = judged(json!(600), true);
-    listens.sort_by_key(|verdict| verdict.protocol.map(Methods::label));
+    let listens = judged(json!(600), true);
     assert_eq!(named(&listens), c_alone, "{listens:?}");
     assert_eq!(judged(json!(70), true), [], "it has just started");
     assert_eq!(judged(Value::Null, true), [], "an older one does not listen");
@@ -149,7 +216,7 @@ fn a_node_that_no_handshake_reaches_is_named_though_its_report_is_missing() {
     let touches = |from: &str, to: &str| from == "c" || to == "c";
     let both = |from: &str, to: &str, protocol: &str| if touches(from, to) && protocol != "icmp" { 100 } else { 0 };
     let verdicts = verdicts_of_rows(&["a", "b", "d", "e"], both, "");
-    assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP), (Kind::Node, "c", UDP)], "{verdicts:?}");
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", Some(UDP_AND_TCP))], "{verdicts:?}");
     assert!(verdicts.iter().all(|verdict| verdict.confidence == Confidence::Likely), "{verdicts:?}");
     assert!(evidence(&verdicts[0]).contains("its agent does not answer either"), "{}", evidence(&verdicts[0]));
     // A rule that drops all TCP: the agent still answers UDP.
@@ -159,7 +226,7 @@ fn a_node_that_no_handshake_reaches_is_named_though_its_report_is_missing() {
     // A third of a window is lost.
     let part = |from: &str, to: &str, protocol: &str| both(from, to, protocol) * 34 / 100;
     let verdicts = verdicts_of_rows(&["a", "b", "d", "e"], part, "");
-    assert_eq!(named(&verdicts), [(Kind::Node, "c", TCP), (Kind::Node, "c", UDP)], "{verdicts:?}");
+    assert_eq!(named(&verdicts), [(Kind::Node, "c", Some(UDP_AND_TCP))], "{verdicts:?}");
 }
 
 #[test]
@@ -184,14 +251,13 @@ fn an_agent_that_does_not_run_is_no_fault_of_udp_or_tcp() {
 
 #[test]
 fn one_report_alone_says_that_all_links_seem_to_lose() {
-    for of in [&["udp", "tcp"][..], &["tcp"]] {
+    let cases = [(&["udp", "tcp"][..], UDP_AND_TCP, "UDP and TCP alone are"), (&["tcp"], Methods::TCP, "TCP alone is")];
+    for (of, protocol, words) in cases {
         let verdicts = verdicts_of_rows(&["b"], |_, _, protocol| if of.contains(&protocol) { 100 } else { 0 }, "");
-        let expected: Vec<_> =
-            [TCP, UDP].into_iter().take(of.len()).map(|protocol| (Kind::Mesh, "*", protocol)).collect();
-        assert_eq!(named(&verdicts), expected, "{verdicts:?}");
+        assert_eq!(named(&verdicts), [(Kind::Mesh, "*", Some(protocol))], "{verdicts:?}");
         assert!(verdicts.iter().all(|verdict| verdict.confidence == Confidence::Likely), "{verdicts:?}");
         let (summary, evidence) = (&summary(&verdicts[0]), &evidence(&verdicts[0]));
-        assert_eq!(summary, "all links: TCP alone is lost, as far as b sees");
+        assert_eq!(*summary, format!("all links: {words} lost, as far as b sees"));
         let end = "; only the report of b could be read, so it may also be b alone; for this reason 4 reports could not be read";
         assert!(evidence.ends_with(end), "{evidence}");
     }
@@ -204,11 +270,11 @@ fn a_link_without_tcp_is_named_by_the_end_that_lacks_the_report_of_the_other() {
         if is_pair && protocol != "icmp" { 100 } else { 0 }
     };
     let verdicts = verdicts_of_rows(&["a", "b", "d", "e"], lost, "");
-    assert_eq!(named(&verdicts), [(Kind::Link, "a->c", TCP), (Kind::Link, "a->c", UDP)], "{verdicts:?}");
+    assert_eq!(named(&verdicts), [(Kind::Link, "a->c", Some(UDP_AND_TCP))], "{verdicts:?}");
     // Another agent that collects has no reason to miss the report.
     let verdicts = verdicts_of_rows(&["b", "a", "d", "e"], lost, "");
     let unreachable = (Kind::AgentUnreachable, "c", None);
-    assert_eq!(named(&verdicts), [(Kind::Link, "a->c", TCP), (Kind::Link, "a->c", UDP), unreachable], "{verdicts:?}");
+    assert_eq!(named(&verdicts), [(Kind::Link, "a->c", Some(UDP_AND_TCP)), unreachable], "{verdicts:?}");
 }
 
 fn losing(object: Value, losing_count: u32, way: &str) -> Value {
