@@ -349,7 +349,7 @@ async fn rest(
 /// the cause explains them better than a path does, each at its cost.
 async fn layers_of_paths(search: &Search<'_, '_>, best: &Explanation) -> u8 {
     let found = &best.findings.found;
-    let if_paths = best.shared.0.map(|shared| shared.with_most_paths());
+    let if_paths = best.shared.0.map(SharedLoss::with_most_paths);
     let mut links = [0_u32; Layer::ALL.len()];
     let mut of_causes = vec![[(0.0, 0_u32); Layer::ALL.len()]; found.len()];
     search

@@ -317,8 +317,8 @@ impl<'a> NetworkScope<'a> {
 
     fn layer_pairs(&self, node: u16, peer: u16, there: &[Cell], back: &[Cell]) -> LayerPairs {
         let (a, b, there, back) = if node < peer { (node, peer, there, back) } else { (peer, node, back, there) };
-        let none = Tally::default();
-        let pair = Pair { layers: 0, a, b, there: none, back: none, rtt_code: 0, paces: 0, over_ipv6: none };
+        let empty = Tally::default();
+        let pair = Pair { layers: 0, a, b, there: empty, back: empty, rtt_code: 0, paces: 0, over_ipv6: empty };
         let mut found = LayerPairs { pairs: [pair; Layer::ALL.len()], count: 0 };
         for (source, cells) in [(a, there), (b, back)] {
             for cell in cells.iter().flat_map(|cell| cell.parts()).filter(|cell| self.counts(source, *cell)) {

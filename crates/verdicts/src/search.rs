@@ -218,8 +218,8 @@ fn next(of: &Candidates<'_>, weighed: &Weighed, is_banned: &dyn Fn(Cause) -> boo
     let partition = of.wide(Cause::Partition, &weighed.partition);
     let partition = partition.filter(|finding| finding.rate >= PARTITION_LOSS);
     let link = weighed.links.first().and_then(|link| {
-        let score = link.score - costs.link;
-        (score > 0.0).then_some(Finding { score, ..*link })
+        let nats = link.score - costs.link;
+        (nats > 0.0).then_some(Finding { score: nats, ..*link })
     });
     // The first wins a tie: nodes before zones before domains before groups before links.
     let all = nodes.chain(of_zones).chain(partition).chain(link);
