@@ -15,7 +15,6 @@ use super::score::{NodeSum, is_spread, likelihood};
 use super::search::{self, Candidates, Costs, Search};
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, SharedLoss, SharedLosses, UntouchedSums};
 use super::tally::Tally;
-use super::weigh::{choices, measured};
 use crate::matrix::{JUDGED_BYTES_PER_NODE, JUDGED_BYTES_PER_NODE_AND_LAYER, Layer};
 
 /// Cost in nats of a shared rate above the calm one. It is less than the cost of a node, by the
@@ -147,34 +146,28 @@ fn mesh(
     left: u8,
 ) -> Option<Finding> {
     let calm = SharedLosses(shared.0.map(|shared| SharedLoss { rate: CALM.1, ..shared }));
-    let even = |layer: Layer| if left & layer.bit() != 0 { rest[layer as usize].even } else { Tally::default() };
-    let measured = measured(|layer| even(layer).probes);
-    let of = Candidates { search, shared, taken: search.scope.layers & !left };
-    let found = choices(&calm, even, MESH_COST).filter_map(|layers| {
-        let (touched, choice) = of.touched(layers, measured);
-        let sum = |of: &dyn Fn(Layer) -> (u32, f64)| {
-            Layer::of_set(layers).fold((0, 0.0), |(probes, lost), layer| {
-                let (more, rate) = of(layer);
-                (probes + more, lost + f64::from(more) * rate)
-            })
-        };
-        let (probes, lost) = sum(&|layer| (even(layer).probes, shared[layer].rate));
-        let rate = lost / f64::from(probes.max(1));
-        let nats = calm.gain(layers, even).0 - MESH_COST - choice;
-        let all = Layer::of_set(layers).fold(Tally::default(), |sum, layer| sum.plus(even(layer)));
+    let is_left = |layer: Layer| left & layer.bit() != 0;
+    let even = Layer::ALL.map(|layer| if is_left(layer) { rest[layer as usize].even } else { Tally::default() });
+    let of = Candidates { search, shared: &calm, taken: search.scope.layers & !left };
+    let nats = |layers| calm.gain(layers, |layer| even[layer as usize]).0 - MESH_COST;
+    let most = |layers| Layer::of_set(layers).map(|layer| nats(layer.bit()) + MESH_COST).sum();
+    of.choose(&even, MESH_COST, most, |layers, touched, choice| {
+        let both = Layer::of_set(layers).fold(Tally::default(), |sum, layer| sum.plus(even[layer as usize]));
         let pairs = Layer::of_set(layers).map(|layer| rest[layer as usize].pairs);
         let pairs = pairs.fold([0; 2], |sum, pairs| [sum[0] + pairs[0], sum[1] + pairs[1]]);
-        (rate > CALM.1 && nats > 0.0 && is_spread(all, pairs)).then(|| Finding {
+        let lost = Layer::of_set(layers).map(|layer| f64::from(even[layer as usize].probes) * shared[layer].rate);
+        let rate = lost.sum::<f64>() / f64::from(both.probes.max(1));
+        let score = nats(layers) - choice;
+        (rate > CALM.1 && score > 0.0 && is_spread(both, pairs)).then(|| Finding {
             cause: Cause::Mesh,
             layers: touched,
-            score: nats,
+            score,
             rate,
             rates: shared.rates(0.0),
             is_uneven: false,
             is_by_reports: false,
         })
-    });
-    of.reduce(found)
+    })
 }
 
 fn better(one: Explanation, other: Explanation) -> Explanation {

@@ -17,7 +17,7 @@ use super::pairs::{NetworkScope, sum_of_layers, zone_place};
 use super::score::{LayerSums, Sum, gain};
 use super::shared::{CALM, Hypothesis, SharedLoss, SharedLosses, UntouchedSums, calm};
 use super::tally::Tally;
-use super::weigh::{APART, PairShare, Weighed, add, choices, measured, one_sided, weigh};
+use super::weigh::{APART, PairShare, Weighed, add, may_touch, measured, one_sided, weigh};
 use crate::matrix::{Layer, RowPresence, ZONE_UNKNOWN};
 
 /// Nats that a cause must explain beyond the logarithm of the number of candidates. For each kind
@@ -210,9 +210,6 @@ pub fn without_the_worst(scope: &NetworkScope<'_>, first: &Weighed) -> [Tally; L
 /// Returns the best cause of what is left, if any is worth its cost.
 fn next(of: &Candidates<'_>, weighed: &Weighed, is_banned: &dyn Fn(Cause) -> bool) -> Option<Finding> {
     let (scope, costs) = (of.search.scope, of.search.costs);
-    let nodes = weighed.nodes().zip(scope.matrix.numbers()).filter_map(|(weighed, node)| {
-        of.best(Cause::Node(node), &weighed.sums(), &|layers| weighed.by_reports(layers, costs.link))
-    });
     let of_zones = of.zones(weighed).chain(domain_causes::candidates(&weighed.domains, of));
     let of_zones = of_zones.filter(|finding| !is_banned(finding.cause));
     let partition = of.wide(Cause::Partition, &weighed.partition);
@@ -222,8 +219,16 @@ fn next(of: &Candidates<'_>, weighed: &Weighed, is_banned: &dyn Fn(Cause) -> boo
         (nats > 0.0).then_some(Finding { score: nats, ..*link })
     });
     // The first wins a tie: nodes before zones before domains before groups before links.
-    let all = nodes.chain(of_zones).chain(partition).chain(link);
-    all.reduce(|best, next| if next.score > best.score { next } else { best })
+    let better = |best: Finding, next: Finding| if next.score > best.score { next } else { best };
+    let wide = of_zones.chain(partition).chain(link).reduce(better);
+    let mut least = wide.map_or(0.0, |wide| wide.score);
+    let nodes = weighed.nodes().zip(scope.matrix.numbers()).filter_map(|(weighed, node)| {
+        let by_reports = |layers| weighed.by_reports(layers, costs.link);
+        let finding = of.best(Cause::Node(node), &weighed.sums(), least, &by_reports)?;
+        least = least.max(finding.score);
+        Some(finding)
+    });
+    nodes.chain(wide).reduce(better)
 }
 
 impl Candidates<'_> {
@@ -236,15 +241,37 @@ impl Candidates<'_> {
         if layers == measured && layers | untold == all { (all, 0.0) } else { (layers, self.search.costs.layers) }
     }
 
-    /// Returns the best of the choices of layers for one cause: all of them, unless some explain far
-    /// more, and each of these some more.
-    pub fn reduce(&self, choices: impl Iterator<Item = Finding>) -> Option<Finding> {
-        let costs = |finding: &Finding| match finding.layers {
-            layers if layers == self.search.scope.layers => 0.0,
-            layers => APART - self.search.costs.layers + LAYER * f64::from(layers.count_ones()),
+    /// Returns the best choice of layers for one cause that loses this: all of them, unless some
+    /// explain far more, and each of these some more. `most` returns what a choice is worth at most,
+    /// and `make` the cause of a choice with its cost, if it is one.
+    pub fn choose(
+        &self,
+        tallies: &[Tally; Layer::ALL.len()],
+        cost: f64,
+        most: impl Fn(u8) -> f64,
+        make: impl Fn(u8, u8, f64) -> Option<Finding>,
+    ) -> Option<Finding> {
+        let (all, price) = (self.search.scope.layers, self.search.costs.layers);
+        let rank = |layers: u8, nats: f64| match layers {
+            layers if layers == all => nats,
+            layers => nats - APART + price - LAYER * f64::from(layers.count_ones()),
         };
-        let nats = |finding: &Finding| finding.score - costs(finding);
-        choices.reduce(|best, next| if nats(&next) > nats(&best) { next } else { best })
+        let measured = measured(|layer| tallies[layer as usize].probes);
+        let mut best: Option<(f64, Finding)> = None;
+        for layers in (1..=measured).rev().filter(|layers| layers & !measured == 0) {
+            let (touched, choice) = self.touched(layers, measured);
+            let may_be_best = best.is_none_or(|(nats, _)| rank(touched, most(layers) - choice) > nats);
+            if may_be_best
+                && may_touch(layers, measured, self.shared, tallies, cost + price)
+                && let Some(finding) = make(layers, touched, choice)
+            {
+                let nats = rank(touched, finding.score);
+                if best.is_none_or(|(before, _)| nats > before) {
+                    best = Some((nats, finding));
+                }
+            }
+        }
+        best.map(|(_, finding)| finding)
     }
 
     /// Whether these are some pairs, and not all. A cause that touches all pairs is the mesh.
@@ -260,50 +287,53 @@ impl Candidates<'_> {
 
     /// Returns a zone, domain or partition as a cause, if it is worth its cost.
     pub fn wide(&self, cause: Cause, sums: &LayerSums) -> Option<Finding> {
-        self.best(cause, sums, &|_| None)
+        self.best(cause, sums, 0.0, &|_| None)
     }
 
     /// Returns a node or a wider cause of what it explains best: all layers, or some. `None` if none
-    /// of them is worth its cost.
-    fn best(&self, cause: Cause, sums: &LayerSums, by_reports: &dyn Fn(u8) -> Option<bool>) -> Option<Finding> {
+    /// of them is worth its cost. What is certainly worth less than `least` is not looked at.
+    fn best(
+        &self,
+        cause: Cause,
+        sums: &LayerSums,
+        least: f64,
+        by_reports: &dyn Fn(u8) -> Option<bool>,
+    ) -> Option<Finding> {
         let (matrix, shared, cost) = (self.search.scope.matrix, self.shared, self.search.costs.cost(cause));
         let of = |sum: &Sum, rate: f64| gain(sum.lost, sum.probes, rate).max(sum.apart.into());
-        let most: f64 = Layer::ALL.into_iter().map(|layer| of(&sums[layer as usize], shared[layer].rate)).sum();
-        // Most candidates lose next to nothing.
-        if most + SILENT_AGENT_BONUS < cost {
+        let nats = Layer::ALL.map(|layer| of(&sums[layer as usize], shared[layer].rate));
+        let most = |layers| Layer::of_set(layers).map(|layer| nats[layer as usize]).sum::<f64>() - cost;
+        if most(self.search.scope.layers) + SILENT_AGENT_BONUS < least {
             return None;
         }
         let is_missing = match cause {
             Cause::Node(node) => matrix.get(node).presence == RowPresence::Missing,
             _ => false,
         };
-        let measured = measured(|layer| sums[layer as usize].probes);
-        let found = choices(shared, |layer| sums[layer as usize].tally(), cost + self.search.costs.layers).filter_map(
-            |layers| {
-                let weight = shared.weigh(sums, layers);
-                let (worth, is_uneven) = weight.worth();
-                let (touched, choice) = self.touched(layers, measured);
-                let sum = &weight.sum;
-                let silent = is_missing && sum.lost == sum.probes;
-                let nats = worth - cost - choice + if silent { SILENT_AGENT_BONUS } else { 0.0 };
-                // A node that only one of several agents reports may be an invention of that agent.
-                let may_be_invented = matches!(cause, Cause::Node(_)) && !(silent && matrix.node_count() <= 2);
-                let pairs_min = if may_be_invented { 2 } else { 1 };
-                let is_worth = nats > 0.0 && sum.rate() >= weight.expected + RATE_MIN && weight.pairs[0] >= pairs_min;
-                let by_reports = if is_worth { by_reports(layers) } else { None };
-                let is_wide = || sum.is_spread() && (silent || nats > sum.as_links.into());
-                (is_worth && by_reports.unwrap_or_else(is_wide)).then(|| Finding {
-                    cause,
-                    layers: touched,
-                    score: nats,
-                    rate: sum.rate(),
-                    rates: shared.rates(weight.excess),
-                    is_uneven,
-                    is_by_reports: by_reports == Some(true),
-                })
-            },
-        );
-        self.reduce(found)
+        let tallies = sums.map(|sum| sum.tally());
+        let most = |layers| most(layers) + SILENT_AGENT_BONUS;
+        self.choose(&tallies, cost, most, |layers, touched, choice| {
+            let weight = shared.weigh(sums, layers);
+            let (worth, is_uneven) = weight.worth();
+            let sum = &weight.sum;
+            let silent = is_missing && sum.lost == sum.probes;
+            let nats = worth - cost - choice + if silent { SILENT_AGENT_BONUS } else { 0.0 };
+            // A node that only one of several agents reports may be an invention of that agent.
+            let may_be_invented = matches!(cause, Cause::Node(_)) && !(silent && matrix.node_count() <= 2);
+            let pairs_min = if may_be_invented { 2 } else { 1 };
+            let is_worth = nats > 0.0 && sum.rate() >= weight.expected + RATE_MIN && weight.pairs[0] >= pairs_min;
+            let by_reports = if is_worth { by_reports(layers) } else { None };
+            let is_wide = || sum.is_spread() && (silent || nats > sum.as_links.into());
+            (is_worth && by_reports.unwrap_or_else(is_wide)).then(|| Finding {
+                cause,
+                layers: touched,
+                score: nats,
+                rate: sum.rate(),
+                rates: shared.rates(weight.excess),
+                is_uneven,
+                is_by_reports: by_reports == Some(true),
+            })
+        })
     }
 
     /// Returns zones and zone pairs that are worth their cost. Nodes without a zone have nothing in

@@ -198,13 +198,13 @@ fn best_link(of: &Candidates<'_>, findings: &Findings, pairs: &[Pair]) -> Option
         let layer = pair.layer();
         (left[layer as usize], explained[layer as usize]) = (pair.both(), shared[layer].explains(pair));
     }
-    let (left, measured) = (|layer| left[layer as usize], measured(|layer: Layer| left[layer as usize].probes));
-    let found = choices(shared, left, of.search.costs.link + of.search.costs.layers).map(|layers| {
-        let (nats, excess) = shared.gain(layers, left);
-        let (touched, choice) = of.touched(layers, measured);
+    let nats = Layer::ALL.map(|layer| shared.gain(layer.bit(), |layer| left[layer as usize]).0);
+    let most = |layers| Layer::of_set(layers).map(|layer| nats[layer as usize]).sum();
+    let link = of.choose(&left, of.search.costs.link, most, |layers, touched, choice| {
+        let (nats, excess) = shared.gain(layers, |layer| left[layer as usize]);
         let by_path: f64 = Layer::of_set(layers).map(|layer| explained[layer as usize]).sum();
-        let both = Layer::of_set(layers).fold(Tally::default(), |sum, layer| sum.plus(left(layer)));
-        Finding {
+        let both = Layer::of_set(layers).fold(Tally::default(), |sum, layer| sum.plus(left[layer as usize]));
+        Some(Finding {
             cause: Cause::Link(first.a, first.b),
             layers: touched,
             score: nats - by_path - choice,
@@ -212,9 +212,9 @@ fn best_link(of: &Candidates<'_>, findings: &Findings, pairs: &[Pair]) -> Option
             rates: shared.rates(excess),
             is_uneven: false,
             is_by_reports: false,
-        }
+        })
     });
-    of.reduce(found).filter(|best| best.score > 0.0)
+    link.filter(|link| link.score > 0.0)
 }
 
 /// Returns the layers that have probes.
@@ -225,21 +225,22 @@ pub fn measured(probes: impl Fn(Layer) -> u32) -> u8 {
 /// A cause is about some layers alone if that explains this many nats more than all layers do.
 pub const APART: f64 = 4.5;
 
-/// Returns the sets of layers that a cause may touch that loses this in each layer. `cost` is that of
-/// another cause.
-pub fn choices(shared: &SharedLosses, tally: impl Fn(Layer) -> Tally, cost: f64) -> impl Iterator<Item = u8> {
-    let tallies = Layer::ALL.map(tally);
-    let measured = measured(|layer| tallies[layer as usize].probes);
-    let sets = (1..=measured).rev().filter(move |layers| layers & !measured == 0);
-    sets.filter(move |layers| {
-        let are_apart = || {
-            let (_, excess) = shared.gain(*layers, |layer| tallies[layer as usize]);
-            let rates = shared.rates(excess);
-            Layer::of_set(measured & !layers & shared.telling())
-                .all(|layer| is_far(rates[layer as usize], tallies[layer as usize].rate()))
-        };
-        is_one_cause(*layers, shared, &tallies, cost) && are_apart()
-    })
+/// Whether a cause may be about these layers of the measured ones: they may lose for one reason, and
+/// the others lose far less than it takes. `cost` is that of another cause.
+pub fn may_touch(
+    layers: u8,
+    measured: u8,
+    shared: &SharedLosses,
+    tallies: &[Tally; Layer::ALL.len()],
+    cost: f64,
+) -> bool {
+    let are_apart = || {
+        let (_, excess) = shared.gain(layers, |layer| tallies[layer as usize]);
+        let rates = shared.rates(excess);
+        let mut others = Layer::of_set(measured & !layers & shared.telling());
+        others.all(|layer| is_far(rates[layer as usize], tallies[layer as usize].rate()))
+    };
+    is_one_cause(layers, shared, tallies, cost) && (layers == measured || are_apart())
 }
 
 /// Whether these layers may lose for one reason. Two reasons are worth the cost of another cause: ICMP
