@@ -3,12 +3,11 @@
 //! Two sums per domain are enough: its links to the rest, and those inside it. Domains that are a
 //! node, a zone or the whole mesh are left out (`matrix/domains.rs`).
 
+use super::candidates::{Candidates, add, most_pairs};
 use super::causes::{Cause, DomainExtent, Finding};
 use super::pairs::{NetworkScope, Pair};
 use super::score::LayerSums;
-use super::search::{Candidates, most_pairs};
 use super::subject::is_same_finding;
-use super::weigh::add;
 use crate::domains::DOMAIN_NONE;
 use crate::matrix::Layer;
 use kube_canary_model::verdict::{Kind, Verdict};

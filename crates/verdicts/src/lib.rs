@@ -23,6 +23,7 @@
 
 mod agents;
 mod answering;
+mod candidates;
 mod causes;
 mod checks;
 mod describe;
@@ -69,6 +70,7 @@ use crate::slices::yield_now;
 use crate::matrix::{Layer, Matrix, RowPresence};
 use crate::slices::at_once;
 use answering::Answering;
+use candidates::APART;
 use causes::{Cause, Finding};
 use details::Detail;
 use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
@@ -79,7 +81,6 @@ use loss_causes::LossCauses;
 use pairs::{Index, MeshContext, NetworkScope};
 use score::is_far_more;
 use tally::Tally;
-use weigh::APART;
 
 /// Nodes being removed, and nodes with starved agents, that are listed by name beside the verdicts.
 /// Names of 253 bytes then take at most 76 KB each. Of the former, the rest is counted.
@@ -254,7 +255,8 @@ fn add_loss_verdicts(mesh: &MeshContext<'_>, causes: &LossCauses<'_>, verdicts: 
         }
         describe::by_family(&mut verdict, family_alone(detail.by_family), detail.by_family);
         let is_likely = missing::is_likely_at_most(mesh.matrix, finding);
-        if let Some(only) = missing::only_report(mesh.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh) {
+        if let Some(only) = loss_causes::only_report(mesh.matrix).filter(|_| is_likely && finding.cause == Cause::Mesh)
+        {
             verdict = verdict.mentioning(Mention::OnlyReport, mesh.matrix.name(only));
         }
         // A cause of both networks is over if neither loses any more.

@@ -8,11 +8,12 @@
 
 use std::iter;
 
+use super::candidates::{Candidates, Search};
 use super::causes::{Cause, Finding, Findings, is_zone_or_domain};
 use super::groups;
 use super::pairs::{NetworkScope, Pair, sum_of_layers};
 use super::score::{NodeSum, is_spread, likelihood};
-use super::search::{self, Candidates, Costs, Search};
+use super::search;
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, SharedLoss, SharedLosses, UntouchedSums};
 use super::tally::Tally;
 use crate::matrix::{JUDGED_BYTES_PER_NODE, JUDGED_BYTES_PER_NODE_AND_LAYER, Layer};
@@ -59,7 +60,7 @@ pub async fn search(scope: &NetworkScope<'_>) -> Findings {
     if whole.iter().all(|sum| sum.lost == 0) {
         return Findings::default();
     }
-    let costs = Costs::new(scope, &first);
+    let costs = search::costs(scope, &first);
     let all = whole.map(|sum| sum.tally());
     let [pairs, probes] = [whole.map(|sum| sum.pairs), whole.map(|sum| sum.probes)];
     let least = search::without_the_worst(scope, &first);

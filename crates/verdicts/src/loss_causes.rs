@@ -3,12 +3,13 @@
 //! The nodes' network carries the pods' network. So a cause of both is named once, of the nodes'
 //! network, and a cause of the pods' network alone is the overlay.
 
+use super::causes::Cause;
 use super::causes::{Finding, Findings};
 use super::details::{self, Detail};
+use super::loss;
 use super::pairs::{MeshContext, NetworkScope};
 use super::score::gain;
-use super::{loss, missing};
-use crate::matrix::Layer;
+use crate::matrix::{Layer, Matrix, RowPresence};
 use kube_canary_model::method::Methods;
 use kube_canary_model::report::Network;
 
@@ -36,7 +37,7 @@ impl<'a> LossCauses<'a> {
     pub async fn find(mesh: &MeshContext<'a>) -> Self {
         let all = mesh.scope(!0);
         let mut findings = if all.is_measured() { loss::search(&all).await } else { Findings::default() };
-        missing::blame_mesh_if_single_report(mesh.matrix, &mut findings);
+        blame_mesh_if_single_report(mesh.matrix, &mut findings);
         let (pods, nodes) = (mesh.scope(!Layer::Nodes.bit()), mesh.scope(Layer::Nodes.bit()));
         let of_pods = details::collect(&pods, &findings).await;
         let of_nodes = details::collect(&nodes, &findings).await;
@@ -64,5 +65,29 @@ impl<'a> LossCauses<'a> {
         let layers = worse.fold(finding.layers, |layers, other| layers | other.layers) & self.pods.layers;
         let is_some = finding.layers & self.pods.layers != 0 && layers != self.pods.layers;
         is_some.then(|| Methods::new(Layer::of_set(layers).map(Layer::method)))
+    }
+}
+
+/// Whether a cause is about what agents answer: UDP and TCP, and not what kernels do.
+pub const fn is_by_agents(finding: &Finding) -> bool {
+    finding.layers & (Layer::Icmp.bit() | Layer::Nodes.bit()) == 0
+}
+
+/// Returns the node of the only report, if there is one alone and others are missing.
+pub fn only_report(matrix: &Matrix) -> Option<u16> {
+    let mut reporters = matrix.numbers().filter(|node| matrix.row(*node).is_some());
+    let only = reporters.next().filter(|_| reporters.next().is_none())?;
+    matrix.numbers().any(|node| matrix.get(node).presence == RowPresence::Missing).then_some(only)
+}
+
+/// Makes the whole mesh the cause of what UDP or TCP alone loses, in place of the node of the only
+/// report. If no other report can be read, all links look like that from everywhere. All agents
+/// then say the same, and not each its own node.
+fn blame_mesh_if_single_report(matrix: &Matrix, findings: &mut Findings) {
+    let Some(only) = only_report(matrix) else { return };
+    for finding in findings.found.iter_mut().filter(|finding| is_by_agents(finding)) {
+        if finding.cause == Cause::Node(only) {
+            finding.cause = Cause::Mesh;
+        }
     }
 }

@@ -4,9 +4,9 @@
 //! the cause of that is named, a verdict over each of these agents would be about the same cause.
 
 use super::answering::{Unheard, hears_nothing};
-use super::causes::{Cause, Finding, Findings};
+use super::causes::{Cause, Finding};
 use super::details::Detail;
-use super::loss_causes::LossCauses;
+use super::loss_causes::{LossCauses, is_by_agents, only_report};
 use super::pairs::NetworkScope;
 use super::tally::Tally;
 use super::unsent::causes::hides_report;
@@ -17,11 +17,6 @@ use kube_canary_model::report::Method;
 /// This many sources must have begun to lose what they send to a node before its missing report
 /// says nothing until the next collection. One false report hides no agent.
 const FRESH_MIN: u16 = 2;
-
-/// Whether a cause is about what agents answer: UDP and TCP, and not what kernels do.
-const fn is_by_agents(finding: &Finding) -> bool {
-    finding.layers & (Layer::Icmp.bit() | Layer::Nodes.bit()) == 0
-}
 
 /// Whether a loss of UDP or TCP alone may be of an agent that nothing is known of, because its
 /// report is missing or was not asked for.
@@ -44,25 +39,6 @@ pub fn is_likely_at_most(matrix: &Matrix, finding: &Finding) -> bool {
             Cause::Mesh => only_report(matrix).is_some(),
             _ => false,
         }
-}
-
-/// Returns the node of the only report, if there is one alone and others are missing.
-pub fn only_report(matrix: &Matrix) -> Option<u16> {
-    let mut reporters = matrix.numbers().filter(|node| matrix.row(*node).is_some());
-    let only = reporters.next().filter(|_| reporters.next().is_none())?;
-    matrix.numbers().any(|node| matrix.get(node).presence == RowPresence::Missing).then_some(only)
-}
-
-/// Makes the whole mesh the cause of what UDP or TCP alone loses, in place of the node of the only
-/// report. If no other report can be read, all links look like that from everywhere. All agents
-/// then say the same, and not each its own node.
-pub fn blame_mesh_if_single_report(matrix: &Matrix, findings: &mut Findings) {
-    let Some(only) = only_report(matrix) else { return };
-    for finding in findings.found.iter_mut().filter(|finding| is_by_agents(finding)) {
-        if finding.cause == Cause::Node(only) {
-            finding.cause = Cause::Mesh;
-        }
-    }
 }
 
 /// What the sources have measured of a node whose report is missing.

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use crate::slices::yield_now;
 
+use super::candidates::{Candidates, Costs, SILENT_AGENT_BONUS, Search, add, most_pairs};
 use super::causes::{CAUSES_MAX, Cause, Finding, Findings};
 use super::domain_causes;
 use super::pairs::{NetworkScope, sum_of_layers, zone_place};
 use super::score::{LayerSums, Sum, gain};
 use super::shared::{CALM, Hypothesis, SharedLoss, SharedLosses, UntouchedSums, calm};
 use super::tally::Tally;
-use super::weigh::{APART, PairShare, Weighed, add, may_touch, measured, one_sided, weigh};
+use super::weigh::{PairShare, Weighed, one_sided, weigh};
 use crate::matrix::{Layer, RowPresence, ZONE_UNKNOWN};
 
 /// Nats that a cause must explain beyond the logarithm of the number of candidates. For each kind
@@ -26,14 +27,6 @@ const CERTAINTY: f64 = 9.0;
 /// Additional cost of zones and groups: if a zone and a node explain the same losses, the node
 /// is the simpler cause.
 const ZONE_EXTRA: f64 = 3.0;
-/// Nats added if a node that all others lose entirely does not send its report either.
-const SILENT_AGENT_BONUS: f64 = 3.0;
-/// Pairs that must be hit for separate loss rates: three of four, and at least three.
-pub const OWN_RATE_PAIRS_MIN: u32 = 3;
-/// Nodes and zones that lose less than this beyond the shared rate are not reported.
-const RATE_MIN: f64 = 0.005;
-/// Nats that each layer of a cause of some layers must explain, so that it is named.
-const LAYER: f64 = 1.0;
 /// How often the search restarts with the shared rate it has learnt.
 const ROUNDS: usize = 4;
 /// A partition loses at least this share of the probes between its groups.
@@ -41,105 +34,33 @@ const PARTITION_LOSS: f64 = 0.9;
 /// Nats by which two rates must explain the ends of a single link better than one, once the link is
 /// known to be bad.
 pub const ONE_SIDED: f64 = CERTAINTY;
-/// Reporters that must agree against a node that denies the loss. Also the number of one-sided
-/// reports from which on the reporter itself is the cause.
-pub const REPORTERS_MIN: u32 = 3;
 
-/// Costs of candidates, in nats.
-#[derive(Debug)]
-pub struct Costs {
-    node: f64,
-    zones: f64,
-    zone: f64,
-    domain: f64,
-    partition: f64,
-    /// Cost of a link.
-    pub link: f64,
-    /// Cost of the choice of some layers: the logarithm of the number of their sets.
-    pub layers: f64,
-}
-
-impl Costs {
-    /// Returns the costs for this mesh.
-    pub fn new(scope: &NetworkScope<'_>, first: &Weighed) -> Self {
-        let logarithm = |candidates: usize| (candidates.max(1) as f64).ln();
-        let is_measured = |sums: &LayerSums| sums.iter().any(|sum| sum.pairs > 0);
-        let nodes = first.nodes().filter(|node| is_measured(&node.sums())).count();
-        let zones = first.zones.iter().filter(|sums| is_measured(sums)).count();
-        // A zone is a candidate with and without its inner links.
-        let zone = CERTAINTY + logarithm(2 * scope.matrix.zone_count()) + ZONE_EXTRA;
-        let domains = domain_causes::candidate_count(&first.domains);
-        Self {
-            node: CERTAINTY + logarithm(nodes),
-            zones: CERTAINTY + logarithm(zones) + ZONE_EXTRA,
-            zone,
-            // If a zone and a domain explain the same, the zone is named.
-            domain: (CERTAINTY + logarithm(domains) + ZONE_EXTRA).max(zone),
-            // Each node is in one of two groups.
-            partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
-            link: CERTAINTY + logarithm(most_pairs(&first.all()) as usize),
-            layers: logarithm((1 << scope.layers.count_ones()) - 1),
-        }
+/// Returns the costs for this mesh.
+pub fn costs(scope: &NetworkScope<'_>, first: &Weighed) -> Costs {
+    let logarithm = |candidates: usize| (candidates.max(1) as f64).ln();
+    let is_measured = |sums: &LayerSums| sums.iter().any(|sum| sum.pairs > 0);
+    let nodes = first.nodes().filter(|node| is_measured(&node.sums())).count();
+    let zones = first.zones.iter().filter(|sums| is_measured(sums)).count();
+    // A zone is a candidate with and without its inner links.
+    let zone = CERTAINTY + logarithm(2 * scope.matrix.zone_count()) + ZONE_EXTRA;
+    let domains = domain_causes::candidate_count(&first.domains);
+    Costs {
+        node: CERTAINTY + logarithm(nodes),
+        zones: CERTAINTY + logarithm(zones) + ZONE_EXTRA,
+        zone,
+        // If a zone and a domain explain the same, the zone is named.
+        domain: (CERTAINTY + logarithm(domains) + ZONE_EXTRA).max(zone),
+        // Each node is in one of two groups.
+        partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
+        link: CERTAINTY + logarithm(most_pairs(&first.all()) as usize),
+        layers: logarithm((1 << scope.layers.count_ones()) - 1),
     }
-
-    const fn none() -> Self {
-        let [node, zones, zone, domain, partition, link] = [CERTAINTY; 6];
-        Self { node, zones, zone, domain, partition, link, layers: 0.0 }
-    }
-
-    /// Returns the cost of a cause and of its choice of layers, in nats.
-    pub const fn cost_of(&self, finding: &Finding, searched: u8) -> f64 {
-        self.cost(finding.cause) + if finding.layers == searched { 0.0 } else { self.layers }
-    }
-
-    /// Returns the cost of a cause, in nats.
-    pub const fn cost(&self, cause: Cause) -> f64 {
-        match cause {
-            Cause::Node(_) => self.node,
-            Cause::Zones(..) => self.zones,
-            Cause::Zone(..) => self.zone,
-            Cause::Domain(..) => self.domain,
-            Cause::Partition => self.partition,
-            Cause::Link(..) => self.link,
-            Cause::Mesh | Cause::Paths => 0.0,
-        }
-    }
-}
-
-/// What the search reads.
-pub struct Search<'s, 'm> {
-    /// The cells that count.
-    pub scope: &'s NetworkScope<'m>,
-    /// The costs of candidates.
-    pub costs: &'s Costs,
-    /// The group of each node; empty if the mesh does not fall into groups.
-    pub groups: &'s Rc<[u8]>,
-    /// Number of pairs that were measured, by layer.
-    pub pairs: [u32; Layer::ALL.len()],
-    /// Number of probes, by layer.
-    pub probes: [u32; Layer::ALL.len()],
-}
-
-/// What candidates are weighed with.
-pub struct Candidates<'a> {
-    /// What the search reads.
-    pub search: &'a Search<'a, 'a>,
-    /// What all links share.
-    pub shared: &'a SharedLosses,
-    /// Layers of which causes were found that touch some layers alone. They may lack in sums for this
-    /// reason.
-    pub taken: u8,
-}
-
-/// Returns the number of pairs of the layer with most.
-pub fn most_pairs(sums: &LayerSums) -> u32 {
-    sums.iter().map(|sum| sum.pairs).max().unwrap_or_default()
 }
 
 /// Returns the sums without any cause.
 pub async fn first(scope: &NetworkScope<'_>) -> Weighed {
     let shared = SharedLoss { of: Hypothesis::Calm, rate: CALM.1, path_share: 0.0, path_rate: None };
-    let search = Search { scope, costs: &Costs::none(), groups: &Rc::default(), pairs: [0; 4], probes: [0; 4] };
+    let search = Search { scope, costs: &Costs::all(CERTAINTY), groups: &Rc::default(), pairs: [0; 4], probes: [0; 4] };
     weigh(&search, &Findings::default(), &SharedLosses([shared; Layer::ALL.len()])).await
 }
 
@@ -232,110 +153,6 @@ fn next(of: &Candidates<'_>, weighed: &Weighed, is_banned: &dyn Fn(Cause) -> boo
 }
 
 impl Candidates<'_> {
-    /// Returns the layers that a cause touches that was chosen for some of those that are measured,
-    /// and what the choice costs. What was not measured of its links tells nothing, such as probes
-    /// that no agent could answer.
-    pub fn touched(&self, layers: u8, measured: u8) -> (u8, f64) {
-        let all = self.search.scope.layers;
-        let untold = all & !measured & !self.taken;
-        if layers == measured && layers | untold == all { (all, 0.0) } else { (layers, self.search.costs.layers) }
-    }
-
-    /// Returns the best choice of layers for one cause that loses this: all of them, unless some
-    /// explain far more, and each of these some more. `most` returns what a choice is worth at most,
-    /// and `make` the cause of a choice with its cost, if it is one.
-    pub fn choose(
-        &self,
-        tallies: &[Tally; Layer::ALL.len()],
-        cost: f64,
-        most: impl Fn(u8) -> f64,
-        make: impl Fn(u8, u8, f64) -> Option<Finding>,
-    ) -> Option<Finding> {
-        let (all, price) = (self.search.scope.layers, self.search.costs.layers);
-        let rank = |layers: u8, nats: f64| match layers {
-            layers if layers == all => nats,
-            layers => nats - APART + price - LAYER * f64::from(layers.count_ones()),
-        };
-        let measured = measured(|layer| tallies[layer as usize].probes);
-        let mut best: Option<(f64, Finding)> = None;
-        for layers in (1..=measured).rev().filter(|layers| layers & !measured == 0) {
-            let (touched, choice) = self.touched(layers, measured);
-            let may_be_best = best.is_none_or(|(nats, _)| rank(touched, most(layers) - choice) > nats);
-            if may_be_best
-                && may_touch(layers, measured, self.shared, tallies, cost + price)
-                && let Some(finding) = make(layers, touched, choice)
-            {
-                let nats = rank(touched, finding.score);
-                if best.is_none_or(|(before, _)| nats > before) {
-                    best = Some((nats, finding));
-                }
-            }
-        }
-        best.map(|(_, finding)| finding)
-    }
-
-    /// Whether these are some pairs, and not all. A cause that touches all pairs is the mesh.
-    pub fn are_some(&self, sums: &LayerSums, finding: &Finding) -> bool {
-        let are_fewer = |layer: Layer| sums[layer as usize].pairs < self.search.pairs[layer as usize];
-        most_pairs(sums) >= 2 && Layer::of_set(finding.layers).any(are_fewer)
-    }
-
-    /// Returns what a part of a cause would be worth as one of its own, in nats.
-    pub fn worth(&self, sums: &LayerSums, finding: &Finding, cost: f64) -> f64 {
-        (self.shared.weigh(sums, finding.layers).worth().0 - cost).max(0.0)
-    }
-
-    /// Returns a zone, domain or partition as a cause, if it is worth its cost.
-    pub fn wide(&self, cause: Cause, sums: &LayerSums) -> Option<Finding> {
-        self.best(cause, sums, 0.0, &|_| None)
-    }
-
-    /// Returns a node or a wider cause of what it explains best: all layers, or some. `None` if none
-    /// of them is worth its cost. What is certainly worth less than `least` is not looked at.
-    fn best(
-        &self,
-        cause: Cause,
-        sums: &LayerSums,
-        least: f64,
-        by_reports: &dyn Fn(u8) -> Option<bool>,
-    ) -> Option<Finding> {
-        let (matrix, shared, cost) = (self.search.scope.matrix, self.shared, self.search.costs.cost(cause));
-        let of = |sum: &Sum, rate: f64| gain(sum.lost, sum.probes, rate).max(sum.apart.into());
-        let nats = Layer::ALL.map(|layer| of(&sums[layer as usize], shared[layer].rate));
-        let most = |layers| Layer::of_set(layers).map(|layer| nats[layer as usize]).sum::<f64>() - cost;
-        if most(self.search.scope.layers) + SILENT_AGENT_BONUS < least {
-            return None;
-        }
-        let is_missing = match cause {
-            Cause::Node(node) => matrix.get(node).presence == RowPresence::Missing,
-            _ => false,
-        };
-        let tallies = sums.map(|sum| sum.tally());
-        let most = |layers| most(layers) + SILENT_AGENT_BONUS;
-        self.choose(&tallies, cost, most, |layers, touched, choice| {
-            let weight = shared.weigh(sums, layers);
-            let (worth, is_uneven) = weight.worth();
-            let sum = &weight.sum;
-            let silent = is_missing && sum.lost == sum.probes;
-            let nats = worth - cost - choice + if silent { SILENT_AGENT_BONUS } else { 0.0 };
-            // A node that only one of several agents reports may be an invention of that agent.
-            let may_be_invented = matches!(cause, Cause::Node(_)) && !(silent && matrix.node_count() <= 2);
-            let pairs_min = if may_be_invented { 2 } else { 1 };
-            let is_worth = nats > 0.0 && sum.rate() >= weight.expected + RATE_MIN && weight.pairs[0] >= pairs_min;
-            let by_reports = if is_worth { by_reports(layers) } else { None };
-            let is_wide = || sum.is_spread() && (silent || nats > sum.as_links.into());
-            (is_worth && by_reports.unwrap_or_else(is_wide)).then(|| Finding {
-                cause,
-                layers: touched,
-                score: nats,
-                rate: sum.rate(),
-                rates: shared.rates(weight.excess),
-                is_uneven,
-                is_by_reports: by_reports == Some(true),
-            })
-        })
-    }
-
     /// Returns zones and zone pairs that are worth their cost. Nodes without a zone have nothing in
     /// common.
     fn zones<'a>(&'a self, weighed: &'a Weighed) -> impl Iterator<Item = Finding> + 'a {

@@ -3,15 +3,18 @@
 //! A pair has a share for each layer that was measured of it. The sums of some layers are added up
 //! when a candidate is weighed, so that each may compete for all layers and for some of them.
 
+use super::candidates::{Candidates, Search, add};
 use super::causes::{CAUSES_MAX, Cause, Finding, Findings, is_across};
 use super::domain_causes::{self, DomainSums};
 use super::pairs::{Pair, sum_of_layers};
-use super::score::{LayerSums, NodeSum, Sum, apart, gain, is_far, is_far_more};
-use super::search::{Candidates, OWN_RATE_PAIRS_MIN, REPORTERS_MIN, Search};
+use super::score::{LayerSums, NodeSum, Sum, apart, gain};
 use super::shared::{OWN_RATE, SharedLoss, SharedLosses};
 use super::tally::Tally;
 use crate::matrix::Layer;
 
+/// Reporters that must agree against a node that denies the loss. Also the number of one-sided
+/// reports from which on the reporter itself is the cause.
+const REPORTERS_MIN: u32 = 3;
 /// The ends of a pair contradict each other under two conditions: one loses less than this share of
 /// the other's loss, and two rates explain them better than one by the cost of a link.
 const SIDES_SHARE: f64 = 0.25;
@@ -33,20 +36,6 @@ pub struct Weighed {
     pub links: Vec<Finding>,
     /// Whether there were more links than are kept.
     are_more_links: bool,
-}
-
-/// What a candidate explains of some layers.
-#[derive(Clone, Copy, Debug)]
-pub struct Weight {
-    /// The sums of these layers.
-    pub sum: Sum,
-    /// The loss beyond what the layers share.
-    pub excess: f64,
-    /// The share of these probes that would be lost without the candidate.
-    pub expected: f64,
-    /// Number of its pairs, and of those that are hit, in the layer with most.
-    pub pairs: [u32; 2],
-    nats: f64,
 }
 
 /// Returns the sums of all layers of the search.
@@ -217,60 +206,9 @@ fn best_link(of: &Candidates<'_>, findings: &Findings, pairs: &[Pair]) -> Option
     link.filter(|link| link.score > 0.0)
 }
 
-/// Returns the layers that have probes.
-pub fn measured(probes: impl Fn(Layer) -> u32) -> u8 {
-    Layer::ALL.into_iter().filter(|layer| probes(*layer) > 0).fold(0, |layers, layer| layers | layer.bit())
-}
-
-/// A cause is about some layers alone if that explains this many nats more than all layers do.
-pub const APART: f64 = 4.5;
-
-/// Whether a cause may be about these layers of the measured ones: they may lose for one reason, and
-/// the others lose far less than it takes. `cost` is that of another cause.
-pub fn may_touch(
-    layers: u8,
-    measured: u8,
-    shared: &SharedLosses,
-    tallies: &[Tally; Layer::ALL.len()],
-    cost: f64,
-) -> bool {
-    let are_apart = || {
-        let (_, excess) = shared.gain(layers, |layer| tallies[layer as usize]);
-        let rates = shared.rates(excess);
-        let mut others = Layer::of_set(measured & !layers & shared.telling());
-        others.all(|layer| is_far(rates[layer as usize], tallies[layer as usize].rate()))
-    };
-    is_one_cause(layers, shared, tallies, cost) && (layers == measured || are_apart())
-}
-
-/// Whether these layers may lose for one reason. Two reasons are worth the cost of another cause: ICMP
-/// or UDP loses far more than the other, or far more than the nodes' network below. A lost handshake
-/// is repeated at once, so the share that TCP loses is no second reason. It goes with the nearer one.
-fn is_one_cause(layers: u8, shared: &SharedLosses, tallies: &[Tally; Layer::ALL.len()], cost: f64) -> bool {
-    const PAIRS: [(Layer, Layer); 4] =
-        [(Layer::Icmp, Layer::Udp), (Layer::Udp, Layer::Icmp), (Layer::Icmp, Layer::Nodes), (Layer::Udp, Layer::Nodes)];
-    let (has, of) = (|layer: Layer| layers & layer.bit() != 0, |layer: Layer| tallies[layer as usize]);
-    let are_alike = PAIRS.into_iter().all(|(more, less)| {
-        // What a layer loses everywhere is no loss of these links in particular.
-        let everywhere = shared[more].rate - shared[less].rate;
-        !has(more) || !has(less) || !is_far_more(of(more), of(less).lifted(everywhere), cost)
-    });
-    let is_nearer = |other: Layer, own: Layer| {
-        let has_own_alone = has(own) && !has(other) && of(other).probes > 0;
-        has_own_alone && apart(of(Layer::Tcp), of(other)) < apart(of(Layer::Tcp), of(own))
-    };
-    let is_elsewhere = has(Layer::Tcp) && PAIRS[..2].iter().any(|(other, own)| is_nearer(*other, *own));
-    are_alike && !is_elsewhere
-}
-
 /// Returns the place of a layer among those of a set.
 fn rank(layers: u8, layer: Layer) -> usize {
     (layers & (layer.bit() - 1)).count_ones() as usize
-}
-
-/// Adds sums by layer.
-pub fn add(sums: &mut LayerSums, other: &LayerSums) {
-    sums.iter_mut().zip(other).for_each(|(sum, part)| sum.add(part));
 }
 
 /// The sums of a node by layer.
@@ -314,31 +252,6 @@ impl LayerNodeSums<'_> {
         let is_only_reporter =
             losing >= REPORTERS_MIN && losing * 4 >= targets * 3 && is_excluded(own, both.without(own), cost);
         (is_alone || is_only_reporter).then_some(true)
-    }
-}
-
-impl SharedLosses {
-    /// Weighs a candidate with these sums for some layers.
-    pub fn weigh(&self, sums: &LayerSums, layers: u8) -> Weight {
-        let (nats, excess) = self.gain(layers, |layer| sums[layer as usize].tally());
-        let (mut sum, mut pairs, mut expected) = (Sum::default(), [0; 2], 0.0);
-        for layer in Layer::of_set(layers) {
-            let part = &sums[layer as usize];
-            expected += f64::from(part.probes) * self[layer].rate;
-            pairs = [pairs[0].max(part.pairs), pairs[1].max(part.hit)];
-            sum.add(part);
-        }
-        Weight { expected: expected / f64::from(sum.probes.max(1)), sum, excess, pairs, nats }
-    }
-}
-
-impl Weight {
-    /// Returns the worth in nats of a wide cause, and whether each of its pairs loses at its own
-    /// rate. A bad port of four, for example, drops all of some flows and nothing of others.
-    pub fn worth(&self) -> (f64, bool) {
-        let alike = self.nats - f64::from(self.sum.explained);
-        let most = self.pairs[1] >= OWN_RATE_PAIRS_MIN && self.sum.hit * 4 >= self.sum.pairs * 3;
-        if most && self.sum.apart() > alike { (self.sum.apart(), true) } else { (alike, false) }
     }
 }
 
@@ -452,7 +365,7 @@ impl Sum {
 
     /// Returns the worth in nats if each pair loses at its own rate. Those that lose nothing have
     /// their cost, too: otherwise the links that chance puts on a bad path would suffice.
-    fn apart(&self) -> f64 {
+    pub fn apart(&self) -> f64 {
         f64::from(self.apart) - OWN_RATE * f64::from(self.pairs - self.hit)
     }
 }
