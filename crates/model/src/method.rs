@@ -62,11 +62,11 @@ const SETS: [(&str, &str); 8] = [
 impl Methods {
     /// The set of all methods.
     pub const ALL: Self = Self(7);
-    /// ICMP alone.
+    /// The set that has ICMP alone.
     pub const ICMP: Self = Self::of(Method::Icmp);
-    /// UDP alone.
+    /// The set that has UDP alone.
     pub const UDP: Self = Self::of(Method::Udp);
-    /// TCP alone.
+    /// The set that has TCP alone.
     pub const TCP: Self = Self::of(Method::Tcp);
 
     /// Returns the set of one method.

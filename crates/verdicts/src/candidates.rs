@@ -101,7 +101,7 @@ pub fn most_pairs(sums: &LayerSums) -> u32 {
     sums.iter().map(|sum| sum.pairs).max().unwrap_or_default()
 }
 
-/// What a candidate explains of some layers.
+/// What a candidate is worth in some layers, in nats.
 #[derive(Clone, Copy, Debug)]
 pub struct Weight {
     /// The sums of these layers.
@@ -265,7 +265,7 @@ pub fn add(sums: &mut LayerSums, other: &LayerSums) {
 }
 
 impl SharedLosses {
-    /// Weighs a candidate with these sums for some layers.
+    /// Returns the weight of a candidate with these sums in some layers.
     pub fn weigh(&self, sums: &LayerSums, layers: u8) -> Weight {
         let (nats, excess) = self.gain(layers, |layer| sums[layer as usize].tally());
         let (mut sum, mut pairs, mut expected) = (Sum::default(), [0; 2], 0.0);

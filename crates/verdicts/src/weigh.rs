@@ -147,8 +147,8 @@ impl Weighed {
         self.links.insert(place, link);
     }
 
-    /// Subtracts the pairs that a new cause touches and no earlier cause touches. Returns false if
-    /// that needs a walk over all pairs; the caller must then compute all sums again.
+    /// Returns whether the pairs were subtracted that a new cause touches and no earlier cause does.
+    /// If that needs a walk over all pairs, the caller must compute all sums again.
     pub fn take_out(
         &mut self,
         search: &Search<'_, '_>,
