@@ -42,8 +42,8 @@ impl Method {
     }
 }
 
-/// A set of methods: how a mesh is probed, or what a verdict is about. It is written as the labels of
-/// its methods, such as `udp` or `icmp+udp`.
+/// A set of methods: how a mesh is probed, or what a verdict is about. It is written as the labels
+/// of its methods, such as `udp` or `icmp+udp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Methods(u8);
 

@@ -37,7 +37,7 @@ pub struct Costs {
     pub zone: f64,
     /// Cost of a domain.
     pub domain: f64,
-    /// Cost of groups.
+    /// Cost of a partition into groups.
     pub partition: f64,
     /// Cost of a link.
     pub link: f64,
@@ -91,8 +91,8 @@ pub struct Candidates<'a> {
     pub search: &'a Search<'a, 'a>,
     /// What all links share.
     pub shared: &'a SharedLosses,
-    /// Layers of which causes were found that touch some layers alone. They may lack in sums for this
-    /// reason.
+    /// Layers of which causes were found that touch some layers alone. They may lack in sums for
+    /// this reason.
     pub taken: u8,
 }
 
@@ -126,8 +126,8 @@ impl Candidates<'_> {
     }
 
     /// Returns the best choice of layers for one cause that loses this: all of them, unless some
-    /// explain far more, and each of these some more. `most` returns what a choice is worth at most,
-    /// and `make` the cause of a choice with its cost, if it is one.
+    /// explain far more, and each of these some more. `most` returns what a choice is worth at
+    /// most, and `make` the cause of a choice with its cost, if it is one.
     pub fn choose(
         &self,
         tallies: &[Tally; Layer::ALL.len()],
@@ -174,8 +174,8 @@ impl Candidates<'_> {
         self.best(cause, sums, 0.0, &|_| None)
     }
 
-    /// Returns a node or a wider cause of what it explains best: all layers, or some. `None` if none
-    /// of them is worth its cost. What is certainly worth less than `least` is not looked at.
+    /// Returns a node or a wider cause of what it explains best: all layers, or some. `None` if
+    /// none of them is worth its cost. What is certainly worth less than `least` is not looked at.
     pub fn best(
         &self,
         cause: Cause,
@@ -221,8 +221,8 @@ impl Candidates<'_> {
     }
 }
 
-/// Whether a cause may be about these layers of the measured ones: they may lose for one reason, and
-/// the others lose far less than it takes. `cost` is that of another cause.
+/// Whether a cause may be about these layers of the measured ones: they may lose for one reason,
+/// and the others lose far less than it takes. `cost` is that of another cause.
 pub fn may_touch(
     layers: u8,
     measured: u8,
@@ -239,9 +239,10 @@ pub fn may_touch(
     is_one_cause(layers, shared, tallies, cost) && (layers == measured || are_apart())
 }
 
-/// Whether these layers may lose for one reason. Two reasons are worth the cost of another cause: ICMP
-/// or UDP loses far more than the other, or far more than the nodes' network below. A lost handshake
-/// is repeated at once, so the share that TCP loses is no second reason. It goes with the nearer one.
+/// Whether these layers may lose for one reason. Two reasons are worth the cost of another cause:
+/// ICMP or UDP loses far more than the other, or far more than the nodes' network below. A lost
+/// handshake is repeated at once, so the share that TCP loses is no second reason. It goes with the
+/// nearer one.
 fn is_one_cause(layers: u8, shared: &SharedLosses, tallies: &[Tally; Layer::ALL.len()], cost: f64) -> bool {
     const PAIRS: [(Layer, Layer); 4] =
         [(Layer::Icmp, Layer::Udp), (Layer::Udp, Layer::Icmp), (Layer::Icmp, Layer::Nodes), (Layer::Udp, Layer::Nodes)];

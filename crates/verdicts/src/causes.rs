@@ -98,8 +98,8 @@ impl Findings {
         self.found.iter().filter(move |finding| finding.layers & layers != 0)
     }
 
-    /// Returns the causes of losses between these nodes in the layers of the scope, the lower number
-    /// first.
+    /// Returns the causes of losses between these nodes in the layers of the scope, the lower
+    /// number first.
     pub fn touching<'a>(
         &'a self,
         scope: &'a NetworkScope<'_>,

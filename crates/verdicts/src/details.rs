@@ -34,8 +34,8 @@ pub struct Detail {
     pub pair: Option<Pair>,
     /// All probes over its pairs by IPv4 and by IPv6.
     pub by_family: [Tally; 2],
-    /// What each layer lost over the pairs that no other part of the mesh is a cause for, whether it
-    /// is touched or not. A pair may be measured by some layers only.
+    /// What each layer lost over the pairs that no other part of the mesh is a cause for, whether
+    /// it is touched or not. A pair may be measured by some layers only.
     pub by_layer: [Tally; Layer::ALL.len()],
     since: Moments,
     young: Young,

@@ -279,7 +279,8 @@ fn if_on_path(shared: &SharedLoss, tally: Tally) -> f64 {
     }
 }
 
-/// Calls `visit` with each cell of a layer that one cause alone touches, and the place of that cause.
+/// Calls `visit` with each cell of a layer that one cause alone touches, and the place of that
+/// cause.
 async fn each_cell_of_one(
     scope: &NetworkScope<'_>,
     findings: &Findings,

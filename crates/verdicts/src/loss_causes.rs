@@ -18,7 +18,7 @@ const SOME: f64 = 3.0;
 
 /// The causes of all losses of a mesh.
 pub struct LossCauses<'a> {
-    /// The causes.
+    /// The causes that were found so far.
     pub findings: Findings,
     /// The layers of the pods' network.
     pub pods: NetworkScope<'a>,
@@ -37,7 +37,7 @@ impl<'a> LossCauses<'a> {
     pub async fn find(mesh: &MeshContext<'a>) -> Self {
         let all = mesh.scope(!0);
         let mut findings = if all.is_measured() { loss::search(&all).await } else { Findings::default() };
-        blame_mesh_if_single_report(mesh.matrix, &mut findings);
+        widen_cause_of_single_report(mesh.matrix, &mut findings);
         let (pods, nodes) = (mesh.scope(!Layer::Nodes.bit()), mesh.scope(Layer::Nodes.bit()));
         let of_pods = details::collect(&pods, &findings).await;
         let of_nodes = details::collect(&nodes, &findings).await;
@@ -54,8 +54,8 @@ impl<'a> LossCauses<'a> {
         if is_below { Network::Node } else { Network::Pod }
     }
 
-    /// Returns the protocols that the verdict over a cause names; `None` if it is about all that are
-    /// measured.
+    /// Returns the protocols that the verdict over a cause names; `None` if it is about all that
+    /// are measured.
     ///
     /// One part of a mesh may lose by all, and more by one. That one then has a verdict beside.
     pub fn protocol(&self, place: usize) -> Option<Methods> {
@@ -83,7 +83,7 @@ pub fn only_report(matrix: &Matrix) -> Option<u16> {
 /// Makes the whole mesh the cause of what UDP or TCP alone loses, in place of the node of the only
 /// report. If no other report can be read, all links look like that from everywhere. All agents
 /// then say the same, and not each its own node.
-fn blame_mesh_if_single_report(matrix: &Matrix, findings: &mut Findings) {
+fn widen_cause_of_single_report(matrix: &Matrix, findings: &mut Findings) {
     let Some(only) = only_report(matrix) else { return };
     for finding in findings.found.iter_mut().filter(|finding| is_by_agents(finding)) {
         if finding.cause == Cause::Node(only) {

@@ -111,8 +111,8 @@ pub fn is_far(more: f64, less: f64) -> bool {
     more > less * TIMES + EXTRA
 }
 
-/// Whether the first loses far more than the second, and two rates explain both better than one rate,
-/// by this many nats.
+/// Whether the first loses far more than the second, and two rates explain both better than one
+/// rate, by this many nats.
 pub fn is_far_more(more: Tally, less: Tally, nats: f64) -> bool {
     is_far(more.rate(), less.rate()) && apart(more, less) >= nats
 }

@@ -106,8 +106,8 @@ pub async fn explain(
 }
 
 /// Returns the input for a first guess of what each layer shares. It is the smallest loss that is
-/// left without the pairs of one node, one zone pair or one domain, or without one link. In a mesh of
-/// three nodes, a bad node is in two pairs of three, and the sum of all pairs would hide it.
+/// left without the pairs of one node, one zone pair or one domain, or without one link. In a mesh
+/// of three nodes, a bad node is in two pairs of three, and the sum of all pairs would hide it.
 pub fn without_the_worst(scope: &NetworkScope<'_>, first: &Weighed) -> [Tally; Layer::ALL.len()] {
     let all = first.all();
     let link = first.links.first().and_then(|link| match link.cause {

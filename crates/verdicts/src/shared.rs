@@ -99,8 +99,8 @@ impl SharedLosses {
         Layer::ALL.into_iter().all(|layer| self[layer].is_near(&learnt[layer]))
     }
 
-    /// Returns the layers that tell something of a further loss. Where nearly all is lost everywhere,
-    /// other layers tell more.
+    /// Returns the layers that tell something of a further loss. Where nearly all is lost
+    /// everywhere, other layers tell more.
     pub fn telling(&self) -> u8 {
         let is_telling = |layer: &Layer| self[*layer].rate <= TELLING_MAX;
         Layer::ALL.into_iter().filter(is_telling).fold(0, |layers, layer| layers | layer.bit())
@@ -111,8 +111,8 @@ impl SharedLosses {
         self.0.iter().any(|shared| shared.rate > CALM.1)
     }
 
-    /// Returns in nats how much better one loss beyond what each layer shares explains these losses,
-    /// and that loss. Over one layer it is [`gain`].
+    /// Returns in nats how much better one loss beyond what each layer shares explains these
+    /// losses, and that loss. Over one layer it is [`gain`].
     pub fn gain(&self, layers: u8, tally: impl Fn(Layer) -> Tally) -> (f64, f64) {
         let telling = layers & self.telling();
         let layers = if telling == 0 { layers } else { telling };

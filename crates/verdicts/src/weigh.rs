@@ -1,4 +1,5 @@
-//! The sums that candidates are weighed by: what the pairs lose that no cause touches yet, by layer.
+//! The sums that candidates are weighed by: what the pairs lose that no cause touches yet, by
+//! layer.
 //!
 //! A pair has a share for each layer that was measured of it. The sums of some layers are added up
 //! when a candidate is weighed, so that each may compete for all layers and for some of them.
@@ -147,8 +148,8 @@ impl Weighed {
         self.links.insert(place, link);
     }
 
-    /// Returns whether the pairs were subtracted that a new cause touches and no earlier cause does.
-    /// If that needs a walk over all pairs, the caller must compute all sums again.
+    /// Returns whether the pairs were subtracted that a new cause touches and no earlier cause
+    /// does. If that needs a walk over all pairs, the caller must compute all sums again.
     pub fn take_out(
         &mut self,
         search: &Search<'_, '_>,
@@ -244,7 +245,8 @@ impl LayerNodeSums<'_> {
             return if is_agreed { None } else { Some(false) };
         }
         let is_alone = alone >= REPORTERS_MIN && alone * 2 > hit;
-        // Whether it reports losses to three of four of all others, while their reports exclude that.
+        // Whether it reports losses to three of four of all others, while their reports exclude
+        // that.
         let (targets, losing) = (most(|node| node.targets.into()), most(|node| node.losing_targets.into()));
         let sum =
             |of_node: fn(&NodeSum) -> Tally| of().fold(Tally::default(), |sum, (_, node)| sum.plus(of_node(node)));
