@@ -246,10 +246,11 @@ fn must_be_found(fault: &Fault, plan: &Plan, probed: &[Vec<usize>]) -> bool {
     }
 }
 
-/// Whether a verdict names the protocol of a fault: that of the fault, or none if all that are
-/// measured share it.
-fn is_by(verdict: &Verdict, method: Option<Method>, plan: &Plan) -> bool {
-    let expected = if plan.protocols { method.map(Methods::of) } else { None };
+/// Whether a verdict names the protocols of a fault: all that have the same one, or none if all
+/// that are measured share it.
+fn is_by(verdict: &Verdict, fault: &Fault, method: Option<Method>, plan: &Plan) -> bool {
+    let same = plan.every_fault().filter(|(_, other)| *other == fault).filter_map(|(method, _)| method);
+    let expected = if plan.protocols && method.is_some() { Some(Methods::new(same)) } else { None };
     verdict.protocol == expected
 }
 
@@ -277,7 +278,7 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
     for verdict in verdicts {
         let fault = plan
             .every_fault()
-            .find(|(method, fault)| is_about(verdict, fault, plan, probed) && is_by(verdict, *method, plan));
+            .find(|(method, fault)| is_about(verdict, fault, plan, probed) && is_by(verdict, fault, *method, plan));
         let fault = fault.map(|(_, fault)| fault);
         let is_directed = verdict.direction != Direction::Both;
         let right = fault.is_some_and(|fault| !is_directed || is_right_way(verdict, fault));
@@ -304,7 +305,7 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
     };
     for (method, fault) in plan.every_fault().filter(|(method, fault)| must(*method, fault)) {
         let found =
-            verdicts.iter().any(|verdict| is_about(verdict, fault, plan, probed) && is_by(verdict, method, plan));
+            verdicts.iter().any(|verdict| is_about(verdict, fault, plan, probed) && is_by(verdict, fault, method, plan));
         score.must += 1;
         score.found += u32::from(found);
         if report && !found {

@@ -15,8 +15,9 @@ pub const SILENT_AGENT_BONUS: f64 = 3.0;
 pub const OWN_RATE_PAIRS_MIN: u32 = 3;
 /// Nodes and zones that lose less than this beyond the shared rate are not reported.
 const RATE_MIN: f64 = 0.005;
-/// Nats that each layer of a cause of some layers must explain, so that it is named.
-const LAYER: f64 = 1.0;
+/// Nats that each further protocol of a cause of some protocols must explain, so that it is named
+/// with the first. One lost handshake explains less.
+const FURTHER: f64 = 4.0;
 
 /// Returns the layers that have probes.
 pub fn measured(probes: impl Fn(Layer) -> u32) -> u8 {
@@ -24,7 +25,7 @@ pub fn measured(probes: impl Fn(Layer) -> u32) -> u8 {
 }
 
 /// A cause is about some layers alone if that explains this many nats more than all layers do.
-pub const APART: f64 = 4.5;
+const APART: f64 = 5.5;
 
 /// Costs of candidates, in nats.
 #[derive(Debug)]
@@ -41,7 +42,8 @@ pub struct Costs {
     pub partition: f64,
     /// Cost of a link.
     pub link: f64,
-    /// Cost of the choice of some layers: the logarithm of the number of their sets.
+    /// Cost of the choice of some layers: the logarithm of the number of layers, and of all of them
+    /// as one more choice. Of several layers, each must explain more ([`FURTHER`]).
     pub layers: f64,
 }
 
@@ -136,9 +138,11 @@ impl Candidates<'_> {
         make: impl Fn(u8, u8, f64) -> Option<Finding>,
     ) -> Option<Finding> {
         let (all, price) = (self.search.scope.layers, self.search.costs.layers);
+        let pods = all & !Layer::Nodes.bit();
+        let further = |layers: u8| if layers & pods == pods { 0 } else { (layers & pods).count_ones().saturating_sub(1) };
         let rank = |layers: u8, nats: f64| match layers {
             layers if layers == all => nats,
-            layers => nats - APART + price - LAYER * f64::from(layers.count_ones()),
+            layers => nats - APART + price - FURTHER * f64::from(further(layers)),
         };
         let measured = measured(|layer| tallies[layer as usize].probes);
         let mut best: Option<(f64, Finding)> = None;
@@ -222,7 +226,8 @@ impl Candidates<'_> {
 }
 
 /// Whether a cause may be about these layers of the measured ones: they may lose for one reason,
-/// and the others lose far less than it takes. `cost` is that of another cause.
+/// and the others lose far less than it takes, and far less than these do. `cost` is that of
+/// another cause.
 pub fn may_touch(
     layers: u8,
     measured: u8,
@@ -234,7 +239,15 @@ pub fn may_touch(
         let (_, excess) = shared.gain(layers, |layer| tallies[layer as usize]);
         let rates = shared.rates(excess);
         let mut others = Layer::of_set(measured & !layers & shared.telling());
-        others.all(|layer| is_far(rates[layer as usize], tallies[layer as usize].rate()))
+        others.all(|other| {
+            let less = tallies[other as usize];
+            // What a layer loses everywhere is no loss of these links in particular.
+            let is_more = |layer: Layer| {
+                let everywhere = shared[layer].rate - shared[other].rate;
+                is_far(tallies[layer as usize].rate(), less.lifted(everywhere).rate())
+            };
+            is_far(rates[other as usize], less.rate()) && Layer::of_set(layers).any(is_more)
+        })
     };
     is_one_cause(layers, shared, tallies, cost) && (layers == measured || are_apart())
 }

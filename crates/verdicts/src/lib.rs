@@ -70,7 +70,6 @@ use crate::slices::yield_now;
 use crate::matrix::{Layer, Matrix, RowPresence};
 use crate::slices::at_once;
 use answering::Answering;
-use candidates::APART;
 use causes::{Cause, Finding};
 use details::Detail;
 use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
@@ -304,11 +303,13 @@ fn severity(cause: Cause, protocol: Option<Methods>) -> Severity {
 
 /// The family that a cause is about, if it loses at least this many times what the other loses.
 const FAMILY_TIMES: f64 = 5.0;
+/// Nats by which two rates must explain both families better than one rate.
+const FAMILY_NATS: f64 = 4.5;
 
 /// Returns the address family that alone loses over the links of a cause, if both are measured.
 fn family_alone([v4, v6]: [Tally; 2]) -> Option<Family> {
     let is_alone = |more: Tally, less: Tally| {
-        less.probes > 0 && more.rate() >= less.rate() * FAMILY_TIMES && is_far_more(more, less, APART)
+        less.probes > 0 && more.rate() >= less.rate() * FAMILY_TIMES && is_far_more(more, less, FAMILY_NATS)
     };
     match () {
         () if is_alone(v6, v4) => Some(Family::V6),

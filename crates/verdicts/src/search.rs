@@ -53,7 +53,7 @@ pub fn costs(scope: &NetworkScope<'_>, first: &Weighed) -> Costs {
         // Each node is in one of two groups.
         partition: CERTAINTY + nodes as f64 * std::f64::consts::LN_2 + ZONE_EXTRA,
         link: CERTAINTY + logarithm(most_pairs(&first.all()) as usize),
-        layers: logarithm((1 << scope.layers.count_ones()) - 1),
+        layers: logarithm(1 + scope.layers.count_ones() as usize),
     }
 }
 
