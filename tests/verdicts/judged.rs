@@ -304,8 +304,9 @@ pub fn score(plan: &Plan, probed: &[Vec<usize>], verdicts: &[Verdict], report: b
         must_be_found(fault, plan, probed) && has_enough(fault, method, plan, probed)
     };
     for (method, fault) in plan.every_fault().filter(|(method, fault)| must(*method, fault)) {
-        let found =
-            verdicts.iter().any(|verdict| is_about(verdict, fault, plan, probed) && is_by(verdict, fault, method, plan));
+        let found = verdicts
+            .iter()
+            .any(|verdict| is_about(verdict, fault, plan, probed) && is_by(verdict, fault, method, plan));
         score.must += 1;
         score.found += u32::from(found);
         if report && !found {

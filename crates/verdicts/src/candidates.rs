@@ -139,7 +139,8 @@ impl Candidates<'_> {
     ) -> Option<Finding> {
         let (all, price) = (self.search.scope.layers, self.search.costs.layers);
         let pods = all & !Layer::Nodes.bit();
-        let further = |layers: u8| if layers & pods == pods { 0 } else { (layers & pods).count_ones().saturating_sub(1) };
+        let further =
+            |layers: u8| if layers & pods == pods { 0 } else { (layers & pods).count_ones().saturating_sub(1) };
         let rank = |layers: u8, nats: f64| match layers {
             layers if layers == all => nats,
             layers => nats - APART + price - FURTHER * f64::from(further(layers)),
