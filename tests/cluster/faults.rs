@@ -49,6 +49,14 @@ impl<'a> IngressLoss<'a> {
         Self::start(cluster, pod, senders, &kinds, "numgen random mod 10 < 3")
     }
 
+    /// Drops two of a hundred packets of our probes, of each kind, that any agent sends, where they
+    /// arrive on the eth0 of each.
+    pub fn everywhere<'p>(cluster: &'a Cluster, pods: &(impl Iterator<Item = &'p Pod> + Clone)) -> Vec<Self> {
+        let kinds = [ECHO_REQUEST, ECHO_REPLY, UDP_REQUEST, UDP_ANSWER, TCP_REQUEST, TCP_ANSWER];
+        let at = |pod: &Pod| Self::start(cluster, &pod.name, pods.clone(), &kinds, "numgen random mod 100 < 2");
+        pods.clone().map(at).collect()
+    }
+
     /// Drops two of every five echo requests in the same place, and nothing else.
     pub fn of_requests<'p>(cluster: &'a Cluster, pod: &str, senders: impl Iterator<Item = &'p Pod>) -> Self {
         Self::start(cluster, pod, senders, &[ECHO_REQUEST], "numgen inc mod 5 < 2")

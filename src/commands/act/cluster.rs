@@ -14,7 +14,7 @@ use super::objects::{self, DaemonSetReference, MANAGER};
 use crate::discovery::KubernetesConfig;
 use crate::discovery::kubernetes::{ApiConnection, ApiFailure, ApiRequest, ConnectionUse};
 use crate::http::path::encoded;
-use crate::sys::clock;
+use crate::sys::{clock, settle};
 use crate::units::Nanos;
 
 /// Timeout of an answer. A Lease must be renewed within 20 s.
@@ -108,6 +108,8 @@ impl Cluster {
         let body = body.map(|(media_type, body)| (media_type, body.to_string().into_bytes()));
         let request = ApiRequest::json(method, path, body);
         let answer = self.api.call(&request, OBJECT_BYTES_MAX).await;
+        // Between two patches, and until the next round, none of its code is resident.
+        settle::give_back_files();
         answer.map_err(|failure| ClusterError::Request { operation, failure })
     }
 

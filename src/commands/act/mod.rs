@@ -240,6 +240,8 @@ impl<'a> Actor<'a> {
         }
         if self.state.is_some() {
             self.hear().await;
+            // What asks agents is other code than what asks the API server.
+            settle::give_back_files();
             self.read_nodes().await;
             self.keep_lease().await;
         }
