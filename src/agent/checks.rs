@@ -39,16 +39,16 @@ impl Routes for AgentRoutes {
                     authorities: self.checks.authorities.clone(),
                     node: self.view.node.clone(),
                 };
-                Some(Box::pin(checks::run(plan, Results(Arc::clone(&self.view)))))
+                Some(Box::pin(checks::run(plan, ViewResults(Arc::clone(&self.view)))))
             }
             _ => self.mesh.background(part),
         }
     }
 }
 
-struct Results(Arc<View>);
+struct ViewResults(Arc<View>);
 
-impl CheckResults for Results {
+impl CheckResults for ViewResults {
     fn replace(&self, specs: &[CheckSpec]) {
         self.0.statistics.checks().replace(specs);
     }

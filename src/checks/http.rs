@@ -13,7 +13,7 @@ use super::HostPort;
 use super::attempt::Attempt;
 use super::authorities::AuthoritiesFile;
 use super::failure::{failure_of_body, failure_of_http};
-use super::tls::Handshake;
+use super::tls::TlsHandshake;
 use crate::discovery::{IDENTITY_PATH, parse_identity};
 use crate::http::client::{HttpConnection, RequestBody};
 use crate::http::tls::HTTP_1_1;
@@ -39,7 +39,7 @@ pub async fn check_secure(
     found: &mut Attempt,
 ) -> Result<(), CheckFailure> {
     let request = request(&host_header(host, 443), path)?;
-    let handshake = Handshake::prepare(&host.host, authorities, &[HTTP_1_1])?;
+    let handshake = TlsHandshake::prepare(&host.host, authorities, &[HTTP_1_1])?;
     let stream = found.connect(to).await?;
     let stream = handshake.complete(stream, found).await?;
     answer(stream, request, found).await.map(drop)

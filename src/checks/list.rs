@@ -92,7 +92,7 @@ impl ChecksConfig {
         given: impl IntoIterator<Item = (&'a str, &'a str)>,
         defaults: bool,
     ) -> Result<Vec<CheckSpec>, CheckListError> {
-        let mut list = Collector::new(defaults, &[]);
+        let mut list = CheckCollector::new(defaults, &[]);
         for (flag, text) in given {
             list.add(text, &|| CheckOrigin::Flag(flag.to_owned()))?;
         }
@@ -116,7 +116,7 @@ impl ChecksConfig {
     }
 
     fn load_beside(&self, defaults: &[CheckSpec]) -> Result<Vec<CheckSpec>, CheckListError> {
-        let mut list = Collector::new(self.defaults, defaults);
+        let mut list = CheckCollector::new(self.defaults, defaults);
         for spec in &self.specs {
             list.push(spec.clone(), &|| CheckOrigin::Flag("--check".to_owned()))?;
         }
@@ -146,13 +146,13 @@ fn default_specs(config: &KubernetesConfig) -> Vec<CheckSpec> {
 }
 
 /// A list that grows, and the names in it.
-struct Collector {
+struct CheckCollector {
     reserved: bool,
     specs: Vec<CheckSpec>,
     names: HashSet<Box<str>>,
 }
 
-impl Collector {
+impl CheckCollector {
     fn new(reserved: bool, defaults: &[CheckSpec]) -> Self {
         Self { reserved, specs: defaults.to_vec(), names: HashSet::new() }
     }
@@ -200,7 +200,7 @@ fn without_comment(line: &str) -> &str {
 /// Reads any text as a checks file. Only for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_file(text: &[u8]) {
-    _ = Collector::new(true, &[]).add_file(text, Path::new("checks"));
+    _ = CheckCollector::new(true, &[]).add_file(text, Path::new("checks"));
 }
 
 /// The list of checks, whose file is read again when it changes.

@@ -35,13 +35,13 @@ pub struct CheckSpecError {
 }
 
 /// What is wrong, and what is accepted instead.
-struct Refused {
+struct RefusedSpec {
     reason: String,
     accepted: String,
 }
 
-fn refused<T>(reason: impl Into<String>, accepted: impl Into<String>) -> Result<T, Refused> {
-    Err(Refused { reason: reason.into(), accepted: accepted.into() })
+fn refused<T>(reason: impl Into<String>, accepted: impl Into<String>) -> Result<T, RefusedSpec> {
+    Err(RefusedSpec { reason: reason.into(), accepted: accepted.into() })
 }
 
 impl FromStr for CheckSpec {
@@ -50,7 +50,7 @@ impl FromStr for CheckSpec {
     /// Reads `[NAME=]KIND:…`. The NAME is the host by default: without the dot of an absolute name,
     /// and with `-` for each `:` of an IPv6 address.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).map_err(|Refused { reason, accepted }| CheckSpecError { shown: shown(text), reason, accepted })
+        parse(text).map_err(|RefusedSpec { reason, accepted }| CheckSpecError { shown: shown(text), reason, accepted })
     }
 }
 
@@ -82,7 +82,7 @@ fn split_name(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn parse(text: &str) -> Result<CheckSpec, Refused> {
+fn parse(text: &str) -> Result<CheckSpec, RefusedSpec> {
     let (name, rest) = split_name(text);
     let Some((kind, of_kind)) = rest.split_once(':') else {
         return refused("it has no KIND", FORMS);
@@ -125,12 +125,12 @@ fn host_and(
     text: &str,
     form: &str,
     target: impl FnOnce(HostPort) -> CheckTarget,
-) -> Result<(Box<str>, CheckTarget), Refused> {
+) -> Result<(Box<str>, CheckTarget), RefusedSpec> {
     let place = host_port(text, None, form)?;
     Ok((default_name(&place.host), target(place)))
 }
 
-fn dns_target(text: &str) -> Result<(Box<str>, CheckTarget), Refused> {
+fn dns_target(text: &str) -> Result<(Box<str>, CheckTarget), RefusedSpec> {
     const FORM: &str = "dns:NAME[@SERVER[:PORT]], SERVER is an address";
     let (name, server) = text.split_once('@').map_or((text, None), |(name, server)| (name, Some(server)));
     let CheckHost::Name(name) = host(name, FORM)? else {
@@ -144,7 +144,7 @@ fn dns_target(text: &str) -> Result<(Box<str>, CheckTarget), Refused> {
     Ok((default_name(&CheckHost::Name(name.clone())), CheckTarget::Dns { name, server }))
 }
 
-fn url_target(text: &str, is_secure: bool) -> Result<(Box<str>, CheckTarget), Refused> {
+fn url_target(text: &str, is_secure: bool) -> Result<(Box<str>, CheckTarget), RefusedSpec> {
     let (form, port) = if is_secure { ("https://HOST[:PORT]/PATH", 443) } else { ("http://HOST[:PORT]/PATH", 80) };
     let Some(rest) = text.strip_prefix("//") else { return refused("it is not a URL", form) };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -178,7 +178,7 @@ fn is_url_text(text: &str) -> bool {
 }
 
 /// Reads `HOST:PORT`, or `HOST` if there is a default port.
-fn host_port(text: &str, default: Option<u16>, form: &str) -> Result<HostPort, Refused> {
+fn host_port(text: &str, default: Option<u16>, form: &str) -> Result<HostPort, RefusedSpec> {
     let after_host = match text.rfind(']') {
         Some(bracket) => bracket + 1,
         None if text.parse::<Ipv6Addr>().is_ok() => text.len(),
@@ -197,7 +197,7 @@ fn host_port(text: &str, default: Option<u16>, form: &str) -> Result<HostPort, R
     Ok(HostPort { host, port })
 }
 
-fn host(text: &str, form: &str) -> Result<CheckHost, Refused> {
+fn host(text: &str, form: &str) -> Result<CheckHost, RefusedSpec> {
     let address = |address: IpAddr| match valid_host_address(address) {
         Ok(address) => Ok(CheckHost::Address(address)),
         Err(reason) => refused(reason, form),

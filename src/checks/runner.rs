@@ -19,7 +19,7 @@ use super::attempt::{Attempt, Context, attempt};
 use super::authorities::AuthoritiesFile;
 use super::dns::{DnsRecord, SystemDns, addresses, system_dns};
 use super::list::ChecksFile;
-use super::schedule::{DueAttempt, Schedule};
+use super::schedule::{CheckSchedule, DueAttempt};
 use super::target::{CheckSpec, CheckTarget};
 use crate::discovery::name_in_reports;
 use crate::limits::AGENTS_MAX;
@@ -58,23 +58,23 @@ pub struct CheckPlan {
 
 /// Where a check goes.
 #[derive(Clone, Debug, Default)]
-struct Servers {
+struct ServerAddresses {
     /// At most three. Empty if they are not known.
     addresses: Vec<SocketAddr>,
     /// When they were found. `None` if they have to be found first.
     found: Option<Nanos>,
 }
 
-impl Servers {
+impl ServerAddresses {
     fn are_fresh(&self, now: Nanos) -> bool {
         self.found.is_some_and(|found| now.since(found) < ADDRESSES_KEPT)
     }
 }
 
 /// What a task is given.
-struct Work {
+struct AttemptWork {
     target: CheckTarget,
-    servers: Servers,
+    servers: ServerAddresses,
     due: DueAttempt,
     record: DnsRecord,
     now: Nanos,
@@ -101,13 +101,13 @@ struct Done {
 
 /// The questions to the DNS for one check: for IPv4 and for IPv6 addresses in turn.
 #[derive(Clone, Debug, Default)]
-struct Questions {
+struct AddressQuestions {
     asks_aaaa: bool,
     /// Whether the last answer for IPv4 addresses, and for IPv6, said that the name is there.
     is_known: [bool; 2],
 }
 
-impl Questions {
+impl AddressQuestions {
     /// Returns what is asked next. Each server is asked for both.
     const fn next(&mut self, is_last_server: bool) -> DnsRecord {
         let record = if self.asks_aaaa { DnsRecord::Aaaa } else { DnsRecord::A };
@@ -131,10 +131,10 @@ struct Checks<R> {
     plan: CheckPlan,
     results: R,
     specs: Vec<CheckSpec>,
-    servers: Vec<Servers>,
+    servers: Vec<ServerAddresses>,
     /// The questions to the DNS for each check.
-    questions: Vec<Questions>,
-    schedule: Schedule,
+    questions: Vec<AddressQuestions>,
+    schedule: CheckSchedule,
     tasks: JoinSet<Done>,
     shared: Arc<Shared>,
     /// The log says that the default check of the DNS is off.
@@ -155,7 +155,7 @@ struct Checks<R> {
 pub async fn run(plan: CheckPlan, results: impl CheckResults) {
     let shared = Shared { node: plan.node.clone(), authorities: plan.authorities.clone(), cluster_name: None };
     let mut checks = Checks {
-        schedule: Schedule::new(name_in_reports(&plan.node), plan.rate),
+        schedule: CheckSchedule::new(name_in_reports(&plan.node), plan.rate),
         plan,
         results,
         specs: Vec::new(),
@@ -200,7 +200,7 @@ impl<R: CheckResults> Checks<R> {
         let place = |spec: &CheckSpec| self.specs.iter().position(|before| before == spec);
         let kept = |spec| place(spec).map(|at| self.servers[at].clone()).unwrap_or_default();
         self.servers = specs.iter().map(kept).collect();
-        self.questions = vec![Questions::default(); specs.len()];
+        self.questions = vec![AddressQuestions::default(); specs.len()];
         self.schedule.replace(&specs, clock::monotonic(), name_in_reports);
         self.results.replace(&specs);
         self.specs = specs;
@@ -221,7 +221,7 @@ impl<R: CheckResults> Checks<R> {
             self.read_system();
         }
         // A host whose addresses are not known has one server: whichever is found.
-        let count = |(spec, servers): (&CheckSpec, &Servers)| match spec.target.host() {
+        let count = |(spec, servers): (&CheckSpec, &ServerAddresses)| match spec.target.host() {
             Some(_) => servers.addresses.len().max(1),
             None => servers.addresses.len(),
         };
@@ -229,7 +229,7 @@ impl<R: CheckResults> Checks<R> {
         while let Some(due) = self.schedule.begin(now, &counts, nodes) {
             let (target, servers) = (self.specs[due.check].target.clone(), self.servers[due.check].clone());
             let record = self.questions[due.check].next(due.server + 1 >= counts[due.check]);
-            let work = Work { target, servers, due, record, now, shared: Arc::clone(&self.shared) };
+            let work = AttemptWork { target, servers, due, record, now, shared: Arc::clone(&self.shared) };
             self.tasks.spawn_local(async move {
                 // A panic of code that reads foreign data ends this attempt alone.
                 let failed = Attempt { end: Err(CheckFailure::Other), ..Attempt::default() };
@@ -301,7 +301,7 @@ impl<R: CheckResults> Checks<R> {
         }
         self.tell_of_unknown(due.check, attempt.is_none());
         if let Some(addresses) = addresses {
-            self.servers[due.check] = Servers { addresses, found: Some(now) };
+            self.servers[due.check] = ServerAddresses { addresses, found: Some(now) };
         }
         self.schedule.end(due.check, attempt.as_ref().is_none_or(|attempt| attempt.end.is_err()));
         if let Some(attempt) = attempt {
@@ -310,7 +310,7 @@ impl<R: CheckResults> Checks<R> {
     }
 }
 
-impl Work {
+impl AttemptWork {
     async fn run(mut self) -> Done {
         let (due, record) = (self.due, self.record);
         let (mut found, mut resolve_time) = (None, None);
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn both_families_are_asked_of_each_server_in_turn() {
-        let mut questions = Questions::default();
+        let mut questions = AddressQuestions::default();
         let asked: Vec<DnsRecord> = (0..8).map(|n| questions.next(n % 2 == 1)).collect();
         assert_eq!(asked, [[DnsRecord::A; 2], [DnsRecord::Aaaa; 2], [DnsRecord::A; 2], [DnsRecord::Aaaa; 2]].concat());
     }
@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_name_that_has_one_family_is_there_whatever_is_answered_for_the_other() {
         let ends = |answers: &[(DnsRecord, Result<(), CheckFailure>)]| {
-            let mut questions = Questions::default();
+            let mut questions = AddressQuestions::default();
             let mut settle = |(record, end): &(DnsRecord, Result<(), CheckFailure>)| {
                 let mut attempt = Attempt { end: *end, ..Attempt::default() };
                 questions.settle(*record, &mut attempt);

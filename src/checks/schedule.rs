@@ -30,7 +30,7 @@ pub struct DueAttempt {
 
 /// When all checks are due.
 #[derive(Debug)]
-pub struct Schedule {
+pub struct CheckSchedule {
     /// Hash of the node's name.
     node: u64,
     /// Attempts per second of all agents at one target.
@@ -90,7 +90,7 @@ fn share(hash: u64) -> f64 {
     f64::from(u32::try_from(hash >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
 }
 
-impl Schedule {
+impl CheckSchedule {
     /// Makes a schedule without checks. `node` is the hash of the node's name.
     pub const fn new(node: u64, rate: f64) -> Self {
         Self { node, rate, checks: Vec::new() }
@@ -184,7 +184,7 @@ mod tests {
         (target, servers, nodes, rate): (CheckTarget, usize, u32, f64),
         fails: impl Fn(u64) -> bool,
     ) -> Vec<(u64, usize)> {
-        let mut schedule = Schedule::new(0, rate);
+        let mut schedule = CheckSchedule::new(0, rate);
         schedule.replace(&[spec("a", target)], Nanos(0), |_| 0);
         let mut begun = Vec::new();
         while let Some(at) = schedule.next(&[servers], nodes).filter(|at| at.0 <= 60 * SECOND) {
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn nodes_are_spread_over_the_interval() {
         let first = |node: u64| {
-            let mut schedule = Schedule::new(node, 50.0);
+            let mut schedule = CheckSchedule::new(node, 50.0);
             schedule.replace(&[spec("a", CheckTarget::Tcp(host()))], Nanos(0), |_| 0);
             schedule.next(&[1], 3).unwrap().0
         };
@@ -238,12 +238,12 @@ mod tests {
 
     #[test]
     fn few_connections_are_open_at_once_and_the_others_wait_in_turn() {
-        let mut schedule = Schedule::new(0, 50.0);
+        let mut schedule = CheckSchedule::new(0, 50.0);
         let specs: Vec<CheckSpec> = (0..8).map(|n| spec(&n.to_string(), CheckTarget::Tls(host()))).collect();
         let with_dns = [&specs[..], &[spec("dns", CheckTarget::ClusterDns)]].concat();
         schedule.replace(&with_dns, Nanos(0), |_| 0);
         let servers = [1; 9];
-        let begin = |schedule: &mut Schedule, at| {
+        let begin = |schedule: &mut CheckSchedule, at| {
             std::iter::from_fn(|| schedule.begin(Nanos(at), &servers, 3)).map(|due| due.check).collect::<Vec<_>>()
         };
         assert_eq!(begin(&mut schedule, 0), [8, 0, 1, 2, 3], "the default is first");
@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn late_attempt_is_not_made_up_for_and_a_check_without_servers_waits() {
-        let mut schedule = Schedule::new(0, 50.0);
+        let mut schedule = CheckSchedule::new(0, 50.0);
         schedule.replace(&[spec("a", CheckTarget::Tcp(host()))], Nanos(0), |_| 0);
         assert_eq!((schedule.next(&[0], 3), schedule.begin(Nanos(9), &[0], 3)), (None, None));
         assert!(schedule.begin(Nanos(100 * SECOND), &[1], 3).is_some());
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn kept_check_goes_on_in_a_new_list() {
-        let mut schedule = Schedule::new(0, 50.0);
+        let mut schedule = CheckSchedule::new(0, 50.0);
         let (a, b) = (spec("a", CheckTarget::Tcp(host())), spec("b", CheckTarget::Tcp(host())));
         schedule.replace(std::slice::from_ref(&a), Nanos(0), |_| 0);
         schedule.begin(Nanos(0), &[1], 3).unwrap();

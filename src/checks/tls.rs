@@ -24,7 +24,7 @@ pub async fn check(
     authorities: Option<&AuthoritiesFile>,
     found: &mut Attempt,
 ) -> Result<(), CheckFailure> {
-    let handshake = Handshake::prepare(host, authorities, &[])?;
+    let handshake = TlsHandshake::prepare(host, authorities, &[])?;
     let stream = found.connect(to).await?;
     let mut stream = handshake.complete(stream, found).await?;
     // The handshake is what counts. A server that does not read our close_notify has completed it.
@@ -34,13 +34,13 @@ pub async fn check(
 
 /// A handshake that is prepared before the connection is opened: a server need not wait while we
 /// read a file.
-pub struct Handshake {
+pub struct TlsHandshake {
     connector: TlsConnector,
     verifier: Arc<CheckVerifier>,
     name: ServerName<'static>,
 }
 
-impl Handshake {
+impl TlsHandshake {
     /// Makes a handshake with this host ready. `protocols` are offered by ALPN.
     pub fn prepare(
         host: &CheckHost,

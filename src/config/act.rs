@@ -88,7 +88,7 @@ pub enum MaxNodes {
 
 impl MaxNodes {
     /// Returns the number for a mesh of that many nodes.
-    pub fn of(self, nodes: usize) -> usize {
+    pub fn count_for(self, nodes: usize) -> usize {
         match self {
             Self::Count(count) => usize::from(count),
             Self::Percent(percent) => nodes.saturating_mul(percent.into()) / 100,
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_share_of_nodes_is_rounded_down_to_at_least_one() {
-        let parsed = |text| MaxNodes::parse(text).map(|max| [3, 10, 99, 5_000].map(|nodes| max.of(nodes)));
+        let parsed = |text| MaxNodes::parse(text).map(|max| [3, 10, 99, 5_000].map(|nodes| max.count_for(nodes)));
         assert_eq!(parsed("10%").unwrap(), [1, 1, 9, 500]);
         assert_eq!(parsed("7").unwrap(), [7; 4]);
         for bad in ["0", "0%", "101%", "-1", "x", ""] {

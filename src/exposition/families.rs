@@ -50,7 +50,7 @@ pub enum FamilyContent {
 }
 
 /// A label of a family, besides those of its subject.
-type Label = Option<(&'static str, &'static str)>;
+type FamilyLabel = Option<(&'static str, &'static str)>;
 
 /// The description of one metric family.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub struct FamilyDescription {
     /// The first value of `--link-series` that exports this family of links.
     pub links: LinkSeries,
     /// A label of the family, after those of its subject.
-    pub label: Label,
+    pub label: FamilyLabel,
 }
 
 /// The families of every method.
@@ -143,7 +143,7 @@ const fn check(name: &'static str, content: FamilyContent, help: &'static str) -
 
 const fn udp(
     name: &'static str,
-    label: Label,
+    label: FamilyLabel,
     value: fn(&UdpLinks<'_>) -> u64,
     help: &'static str,
 ) -> FamilyDescription {
@@ -153,7 +153,7 @@ const fn udp(
 
 const fn zone_udp(
     name: &'static str,
-    label: Label,
+    label: FamilyLabel,
     value: fn(&UdpLinks<'_>) -> u64,
     together: fn(u64, u64) -> u64,
     help: &'static str,

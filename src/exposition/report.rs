@@ -121,7 +121,7 @@ fn is_every_hour_kept(directory: &Directory) -> bool {
 
 /// Returns the number of recently lost probes to the peer in this slot, by the method that lost
 /// most beyond chance. 0 if none did, or if the peer is no evidence.
-pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u32 {
+pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::ListedPeer<'_>) -> u32 {
     if !matches!(peer.presence(), Presence::Ready | Presence::Unready) {
         return 0;
     }
@@ -142,7 +142,7 @@ pub fn losses(statistics: &Statistics, slot: SlotId, peer: peers::Peer<'_>) -> u
 pub fn peer<'a>(
     (statistics, traces): (&Statistics, &PeerTraces),
     (slot, method): (SlotId, Method),
-    peer: peers::Peer<'a>,
+    peer: peers::ListedPeer<'a>,
     zone: &'a str,
 ) -> Option<Peer<'a>> {
     let (all, statistics) = Some((statistics, statistics.method(method))).filter(|_| peer.via().allows(method))?;

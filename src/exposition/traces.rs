@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use crate::limits::TRACES_KEPT;
-use crate::prober::udp::trace::{HOPS_MAX, Trace};
+use crate::prober::udp::trace::{HOPS_MAX, TracedFlow};
 use crate::report::{self, HOPS_LISTED_MAX, Hop};
 use crate::sys::clock;
 
@@ -15,11 +15,11 @@ const _: () = assert!(HOPS_MAX <= HOPS_LISTED_MAX);
 /// The traces, at most [`TRACES_KEPT`], each with the address that it is about and its source port.
 /// They are found by address: a slot may have another peer by now.
 #[derive(Debug, Default)]
-pub struct PeerTraces(Mutex<Vec<(IpAddr, u16, Trace)>>);
+pub struct PeerTraces(Mutex<Vec<(IpAddr, u16, TracedFlow)>>);
 
 impl PeerTraces {
     /// Replaces the traces, unless a worker reads them now. They are replaced each second.
-    pub fn replace(&self, traces: impl Iterator<Item = (IpAddr, u16, Trace)>) {
+    pub fn replace(&self, traces: impl Iterator<Item = (IpAddr, u16, TracedFlow)>) {
         if let Ok(mut kept) = self.0.try_lock() {
             kept.clear();
             kept.extend(traces.take(TRACES_KEPT));

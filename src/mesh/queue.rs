@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError};
 
 use crate::exposition::View;
 use crate::limits::JUDGED_NODES_MAX;
-use crate::peers::{Directory, Family, Network, Peer, Presence, Roster, name_in_reports};
+use crate::peers::{Directory, Family, ListedPeer, Network, Presence, Roster, name_in_reports};
 
 /// Agents that are put off in one collection: 100 bytes each.
 const PUT_OFF_MAX: usize = 1_024;
@@ -32,7 +32,7 @@ impl Target {
         Self { node, address, is_late: false }
     }
 
-    fn from_peer(peer: Peer<'_>, port: u16) -> Self {
+    fn from_peer(peer: ListedPeer<'_>, port: u16) -> Self {
         Self::new(peer.node().to_owned(), SocketAddr::new(peer.address(), peer.http_port().unwrap_or(port)))
     }
 
@@ -202,7 +202,7 @@ impl AgentQueue {
 fn listed(directory: &Directory, port: u16, most: usize) -> Vec<Target> {
     let listed = |family| agents(directory).filter(move |peer| peer.family() == family);
     // A node with both address families is asked at its IPv4 address.
-    let mut names: Vec<&str> = listed(Family::V4).map(Peer::node).collect();
+    let mut names: Vec<&str> = listed(Family::V4).map(ListedPeer::node).collect();
     names.sort_unstable();
     let six = listed(Family::V6).filter(|peer| names.binary_search(&peer.node()).is_err());
     listed(Family::V4).chain(six).take(most).map(|peer| Target::from_peer(peer, port)).collect()
@@ -216,7 +216,7 @@ fn port_of_all(directory: &Directory, port: u16) -> u16 {
 }
 
 /// Returns the listed agents at their pods' addresses: once for each address family.
-fn agents(directory: &Directory) -> impl Iterator<Item = Peer<'_>> {
+fn agents(directory: &Directory) -> impl Iterator<Item = ListedPeer<'_>> {
     let peers = directory.peers().map(|(_, peer)| peer);
     peers.filter(|peer| peer.presence() != Presence::Left && peer.network() == Network::Pod)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kube_canary_kernel::region::List;
 
 use super::names::PeerNames;
-use super::peer::{Peer, PeerEntry, Presence};
+use super::peer::{ListedPeer, PeerEntry, Presence};
 use super::{Change, Compaction, SlotId, Via, ZoneId, select};
 use crate::discovery::{MeshFacts, PeerList, PeerSpec, Roster};
 use crate::limits::{PEER_SLOTS_MAX, ZONES_MAX};
@@ -71,17 +71,17 @@ impl Directory {
     }
 
     /// Returns the peer in a slot, if there is one.
-    pub fn peer(&self, slot: SlotId) -> Option<Peer<'_>> {
+    pub fn peer(&self, slot: SlotId) -> Option<ListedPeer<'_>> {
         Some(self.read(self.slots.get(slot.index())?.as_ref()?))
     }
 
     /// Returns every peer, in slot order.
-    pub fn peers(&self) -> impl Iterator<Item = (SlotId, Peer<'_>)> {
+    pub fn peers(&self) -> impl Iterator<Item = (SlotId, ListedPeer<'_>)> {
         (0u32..).zip(&*self.slots).filter_map(|(i, entry)| Some((SlotId(i), self.read(entry.as_ref()?))))
     }
 
-    fn read<'a>(&'a self, entry: &'a PeerEntry) -> Peer<'a> {
-        Peer { entry, node: self.names.get(entry.name()) }
+    fn read<'a>(&'a self, entry: &'a PeerEntry) -> ListedPeer<'a> {
+        ListedPeer { entry, node: self.names.get(entry.name()) }
     }
 
     /// Returns the name of a zone; `unknown` for a number that is not in use.
@@ -169,7 +169,7 @@ impl Directory {
     }
 
     fn count_nodes(&self) -> [usize; 4] {
-        let state = |peer: Peer<'_>| match peer.presence() {
+        let state = |peer: ListedPeer<'_>| match peer.presence() {
             Presence::Ready => Some(0),
             Presence::Unready => Some(1),
             Presence::Terminating => Some(2),

@@ -18,7 +18,7 @@ mod select;
 
 pub use compaction::Compaction;
 pub use directory::{Applied, Directory, OwnNode};
-pub use peer::{Peer, Presence};
+pub use peer::{ListedPeer, Presence};
 
 use std::net::IpAddr;
 

@@ -200,12 +200,12 @@ const SECOND: u64 = 1_000_000_000;
 
 /// Read access to the peer in a slot.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer<'a> {
+pub struct ListedPeer<'a> {
     pub(super) entry: &'a PeerEntry,
     pub(super) node: &'a str,
 }
 
-impl<'a> Peer<'a> {
+impl<'a> ListedPeer<'a> {
     /// Returns the node's name.
     pub const fn node(self) -> &'a str {
         self.node
@@ -268,7 +268,7 @@ mod tests {
             let address: IpAddr = address.parse().unwrap();
             let (network, readiness) = (Network::Node, Readiness::Unready);
             entry.list(&PeerSpec { network, readiness, http_port: port, ..PeerSpec::pod("a", address) });
-            let peer = Peer { entry: &entry, node: "a" };
+            let peer = ListedPeer { entry: &entry, node: "a" };
             assert_eq!((peer.address(), peer.via()), (address, Via::to(address, Network::Node)));
             assert_eq!((peer.http_port(), peer.presence(), peer.zone()), (port, Presence::Unready, ZoneId(3)));
         }

@@ -7,7 +7,7 @@ use kube_canary_kernel::batch::BATCH;
 
 use super::flights::Tag;
 use super::probe_key::{Label, ProbeKey};
-use super::probing::{Common, Prober, Protocol, SlotHolder};
+use super::probing::{Common, ProbeProtocol, Prober, SlotHolder};
 use super::reading::ReplyReading;
 use super::wire::NOWHERE;
 use super::{Clock, Datagram, Delivery, Engine, Event, Flow, Observation, Outgoing, SendError, Wire};
@@ -321,7 +321,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
     }
 }
 
-impl<W: Wire, E: Exchange<W>> Protocol for Datagrams<W, E> {
+impl<W: Wire, E: Exchange<W>> ProbeProtocol for Datagrams<W, E> {
     const PROBES_NODES: bool = E::PROBES_NODES;
 
     fn reserve(&mut self, slots: usize) {

@@ -1,7 +1,7 @@
 //! Sends one probe per peer and interval, and decides the outcome of each.
 //!
 //! Decisions are separate from I/O. [`Engine`] records probes and replies and does no I/O.
-//! [`Schedule`] says which peer is due. [`Prober`] joins them with a [`Protocol`], which sends
+//! [`Schedule`] says which peer is due. [`Prober`] joins them with a [`ProbeProtocol`], which sends
 //! probes and reads what comes back: [`Icmp`], [`udp::Udp`] or [`tcp::Tcp`]. Each has a wire and a
 //! [`Clock`]; tests replace these by a lossy wire and a scripted clock. What happens is an
 //! [`Observation`].
@@ -57,7 +57,7 @@ pub use options::listen_only_to;
 pub use pacer::Pacer;
 pub use probe_key::{Label, ProbeKey};
 pub use probers::{IcmpProber, Probers, TcpProber, UdpProber};
-pub use probing::{Prober, Protocol, Settings};
+pub use probing::{ProbeProtocol, Prober, Settings};
 pub use schedule::Schedule;
 pub use sources::Sources;
 pub use wire::{Datagram, Delivery, Flow, Outgoing, Refusal, Unreachable, Wire};

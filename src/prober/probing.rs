@@ -1,5 +1,5 @@
 //! The prober: what the probes of all protocols have in common. It keeps the list of peers, and has
-//! the schedule and the engine, by which a [`Protocol`] sends what is due, reads what comes back,
+//! the schedule and the engine, by which a [`ProbeProtocol`] sends what is due, reads what comes back,
 //! and decides what is lost.
 
 use std::net::IpAddr;
@@ -103,7 +103,7 @@ pub struct SlotHolder {
 }
 
 /// Sends probes and reads what comes back.
-pub trait Protocol {
+pub trait ProbeProtocol {
     /// Whether the addresses on the nodes' own network are probed. No agent listens there.
     const PROBES_NODES: bool;
 
@@ -141,7 +141,7 @@ pub struct Prober<P, C> {
     pub(super) common: Common<C>,
 }
 
-impl<P: Protocol, C: Clock> Prober<P, C> {
+impl<P: ProbeProtocol, C: Clock> Prober<P, C> {
     /// Returns the clock of the prober.
     pub const fn clock(&self) -> &C {
         &self.common.clock

@@ -38,7 +38,7 @@ impl BucketBounds {
 
     /// Returns 12 bounds from 0.5 ms to 5 s, for checks: an answer of the cluster's DNS takes 1 ms,
     /// and a handshake with a target outside up to some 100 ms.
-    pub fn of_checks() -> Self {
+    pub fn for_checks() -> Self {
         const US: [u64; 12] =
             [500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000];
         Self(US.map(|us| Nanos(us * 1_000)).into())

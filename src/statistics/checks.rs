@@ -120,7 +120,7 @@ impl HalfCounts {
 
 impl Default for CheckBoard {
     fn default() -> Self {
-        let scale = Arc::new(Scale::new(BucketBounds::of_checks(), SCHEMA, LONGEST));
+        let scale = Arc::new(Scale::new(BucketBounds::for_checks(), SCHEMA, LONGEST));
         Self { scale, list: Mutex::default() }
     }
 }

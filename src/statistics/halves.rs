@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::modulo;
-use super::recent::Moment;
+use super::recent::WindowMoment;
 use crate::limits::{HOUR_STEP, IN_FLIGHT_PER_PEER_MAX};
 use crate::units::Nanos;
 
@@ -93,8 +93,8 @@ impl Halves {
     }
 
     /// Returns the moment of the last tick.
-    pub(super) fn moment(&self) -> Moment {
-        Moment { window: modulo(self.current()), second: modulo(self.second.load(Ordering::Relaxed)) }
+    pub(super) fn moment(&self) -> WindowMoment {
+        WindowMoment { window: modulo(self.current()), second: modulo(self.second.load(Ordering::Relaxed)) }
     }
 
     /// Returns how much time `half` and the half before it cover at `now`. Half 0 covers nothing,

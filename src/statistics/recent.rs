@@ -57,7 +57,7 @@ atomic!(RecentLosses { first, answered_before, last });
 
 /// A moment on the clock of the ticks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct WindowMoment {
     /// The half that is current then, modulo 2^16.
     pub(super) window: u16,
     /// Seconds after the first tick, modulo 2^16.
@@ -137,7 +137,13 @@ impl Recent<'_> {
     }
 
     /// Counts an event at this moment. `cell` is that of its round-trip time.
-    pub(super) fn record(&self, event: Event, cell: usize, Moment { window, second }: Moment, counts: Counts) {
+    pub(super) fn record(
+        &self,
+        event: Event,
+        cell: usize,
+        WindowMoment { window, second }: WindowMoment,
+        counts: Counts,
+    ) {
         let windows = &self.windows.numbers;
         let held = windows.done();
         if held != window {
@@ -236,7 +242,7 @@ impl Recent<'_> {
     }
 
     /// Returns how many seconds before this one the last loss was known, modulo 2^8. The second is
-    /// counted as in [`Moment`].
+    /// counted as in [`WindowMoment`].
     pub(super) fn seconds_since_loss(&self, second: u16) -> u8 {
         second.to_le_bytes()[0].wrapping_sub(self.losses.last.load(Ordering::Relaxed))
     }
@@ -305,8 +311,8 @@ mod tests {
 
     fn record(recent: Recent<'_>, window: u16, times: usize) {
         for _ in 0..times {
-            recent.record(Event::Sent, 0, Moment { window, second: 0 }, AT_ONCE);
-            recent.record(RECEIVED, 0, Moment { window, second: 0 }, AT_ONCE);
+            recent.record(Event::Sent, 0, WindowMoment { window, second: 0 }, AT_ONCE);
+            recent.record(RECEIVED, 0, WindowMoment { window, second: 0 }, AT_ONCE);
         }
     }
 
@@ -341,11 +347,11 @@ mod tests {
         let recent = Recent { windows: &windows, losses: &losses, bins: &bins, scale: &scale };
         let counts = Counts { late, ..AT_ONCE };
         for outcome in outcomes.chars() {
-            recent.record(Event::Sent, 0, Moment { window: 8, second: 0 }, counts);
+            recent.record(Event::Sent, 0, WindowMoment { window: 8, second: 0 }, counts);
             recent.record(
                 if outcome == 'x' { Event::Lost } else { RECEIVED },
                 0,
-                Moment { window: 8, second: 0 },
+                WindowMoment { window: 8, second: 0 },
                 counts,
             );
         }

@@ -15,7 +15,7 @@ use kube_canary_kernel::region::Table;
 use zerocopy::FromZeros;
 
 use super::histogram::{ClassicReading, HistogramReading};
-use super::recent::{Counts, Moment, Recent, RecentLosses, Windows};
+use super::recent::{Counts, Recent, RecentLosses, WindowMoment, Windows};
 use super::scale::Scale;
 use super::unsent::{UnsentNumbers, UnsentReading};
 use super::{bump, bump32};
@@ -212,7 +212,7 @@ impl RareCounters {
 }
 
 impl PeerStatistics<'_> {
-    pub(super) fn record(self, event: Event, moment: Moment, counts: Counts) {
+    pub(super) fn record(self, event: Event, moment: WindowMoment, counts: Counts) {
         let Self { hot, rare, cells, scale, .. } = self;
         let mut cell = 0;
         match event {

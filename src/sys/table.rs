@@ -26,18 +26,18 @@ const GAP: &str = "  ";
 
 /// One cell of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cell {
+pub struct TableCell {
     text: String,
     tint: Option<Tint>,
 }
 
-impl From<String> for Cell {
+impl From<String> for TableCell {
     fn from(text: String) -> Self {
         Self { text, tint: None }
     }
 }
 
-impl Cell {
+impl TableCell {
     /// Returns a cell that stands out if the condition holds.
     pub fn tinted(text: String, tint: Tint, condition: bool) -> Self {
         Self { text, tint: condition.then_some(tint) }
@@ -51,7 +51,7 @@ impl Cell {
 /// Formats lines of cells below their heads, of any length and without colours, as [`render_on`]
 /// does.
 pub fn render<const N: usize>(heads: [(&str, ColumnKind); N], lines: impl IntoIterator<Item = [String; N]>) -> String {
-    render_on(Terminal::PLAIN, heads, lines.into_iter().map(|cells| cells.map(Cell::from)))
+    render_on(Terminal::PLAIN, heads, lines.into_iter().map(|cells| cells.map(TableCell::from)))
 }
 
 /// Formats lines of cells below their heads. A column is as wide as its widest cell, with two
@@ -61,10 +61,10 @@ pub fn render<const N: usize>(heads: [(&str, ColumnKind); N], lines: impl IntoIt
 pub fn render_on<const N: usize>(
     terminal: Terminal,
     heads: [(&str, ColumnKind); N],
-    lines: impl IntoIterator<Item = [Cell; N]>,
+    lines: impl IntoIterator<Item = [TableCell; N]>,
 ) -> String {
-    let printable = |cell: Cell| Cell { text: printable(&cell.text), ..cell };
-    let mut lines: Vec<[Cell; N]> = lines.into_iter().map(|cells| cells.map(printable)).collect();
+    let printable = |cell: TableCell| TableCell { text: printable(&cell.text), ..cell };
+    let mut lines: Vec<[TableCell; N]> = lines.into_iter().map(|cells| cells.map(printable)).collect();
     let is_shown = |at: &usize| match heads[*at].1 {
         ColumnKind::Text | ColumnKind::Number => true,
         ColumnKind::Rare => lines.iter().any(|cells| cells[*at].text != "0"),
@@ -120,7 +120,7 @@ fn narrow(columns: &mut [(usize, usize)], heads: &[(&str, ColumnKind)], room: us
 
 /// Cuts texts that are longer than `width`: `…` replaces the middle of each. All are cut at one
 /// place. It is the place where the largest number of them still differ, near to the middle.
-fn cut(cells: Vec<&mut Cell>, width: usize) {
+fn cut(cells: Vec<&mut TableCell>, width: usize) {
     let texts: Vec<Vec<char>> = cells.iter().map(|cell| cell.text.chars().collect()).collect();
     let rest = width.saturating_sub(1);
     let ends = |text: &'_ [char], begin: usize| -> [String; 2] {
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn colours_are_not_part_of_the_width() {
         let terminal = Terminal { has_colours: true, ..Terminal::PLAIN };
-        let bad = |text: &str| Cell::tinted(text.to_owned(), Tint::Bad, text == "9");
+        let bad = |text: &str| TableCell::tinted(text.to_owned(), Tint::Bad, text == "9");
         let text = render_on(
             terminal,
             [("A", ColumnKind::Text), ("LOSS", ColumnKind::Number)],
@@ -209,7 +209,7 @@ mod tests {
     fn the_widest_columns_are_cut_until_a_line_fits() {
         let terminal = Terminal { columns: 30, ..Terminal::PLAIN };
         let heads = [("NODE", ColumnKind::Text), ("RSS KB", ColumnKind::Number), ("WORST", ColumnKind::Text)];
-        let line = |node: &str, worst: &str| [node, "1,192", worst].map(|text| Cell::from(text.to_owned()));
+        let line = |node: &str, worst: &str| [node, "1,192", worst].map(|text| TableCell::from(text.to_owned()));
         // 30 columns are 6 for the figure, 4 between the columns, and 20 for two names.
         let text = render_on(terminal, heads, [line("node-1", "a-node-with-a-long-name"), line("é", "b")]);
         assert_eq!(text, "NODE    RSS KB  WORST\nnode-1   1,192  a-node-…g-name\né        1,192  b\n");
@@ -225,7 +225,8 @@ mod tests {
     fn names_are_cut_where_they_still_differ() {
         let cut = |names: [&str; 3], columns| {
             let terminal = Terminal { columns, ..Terminal::PLAIN };
-            let text = render_on(terminal, [("N", ColumnKind::Text)], names.map(|name| [Cell::from(name.to_owned())]));
+            let text =
+                render_on(terminal, [("N", ColumnKind::Text)], names.map(|name| [TableCell::from(name.to_owned())]));
             text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
         };
         let amazon =

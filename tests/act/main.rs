@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use account::{Account, Authority};
 use kube_canary::commands::act::run_until;
-use kube_canary::commands::doctor::act::{ActSummary, of_processes};
+use kube_canary::commands::doctor::act::{ActSummary, said_by_processes};
 use kube_canary::config::{ActSettings, AgentUrl, Agents, Host, HttpUrl, MaxNodes, NodeConditions, Receiver};
 use kube_canary::discovery::KubernetesConfig;
 use kube_canary::discovery::kubernetes::{ApiServer, Timing};
@@ -118,7 +118,7 @@ async fn until(what: &str, seen: &Mutex<Seen>, is_there: impl Fn(&Seen) -> bool)
 async fn until_said(listen: SocketAddr, is_there: impl Fn(&ActSummary) -> bool) {
     let urls = [AgentUrl { host: Host::Address(listen.ip()), port: listen.port() }];
     let polling = async {
-        while !of_processes(&urls).await.is_some_and(|said| is_there(&said)) {
+        while !said_by_processes(&urls).await.is_some_and(|said| is_there(&said)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -63,14 +63,14 @@ impl Methods {
     /// The set of all methods.
     pub const ALL: Self = Self(7);
     /// The set that has ICMP alone.
-    pub const ICMP: Self = Self::of(Method::Icmp);
+    pub const ICMP: Self = Self::only(Method::Icmp);
     /// The set that has UDP alone.
-    pub const UDP: Self = Self::of(Method::Udp);
+    pub const UDP: Self = Self::only(Method::Udp);
     /// The set that has TCP alone.
-    pub const TCP: Self = Self::of(Method::Tcp);
+    pub const TCP: Self = Self::only(Method::Tcp);
 
     /// Returns the set of one method.
-    pub const fn of(method: Method) -> Self {
+    pub const fn only(method: Method) -> Self {
         Self(1 << method as u8)
     }
 
@@ -82,12 +82,12 @@ impl Methods {
     /// Returns the set with this method.
     #[must_use]
     pub const fn with(self, method: Method) -> Self {
-        Self(self.0 | Self::of(method).0)
+        Self(self.0 | Self::only(method).0)
     }
 
     /// Whether the method is in the set.
     pub const fn has(self, method: Method) -> bool {
-        self.0 & Self::of(method).0 != 0
+        self.0 & Self::only(method).0 != 0
     }
 
     /// Returns the number of methods in the set.
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn sets_of_methods_are_read_as_they_are_written() {
-        let sets = [Methods::of(Method::Udp), Methods::new([Method::Tcp, Method::Icmp])];
+        let sets = [Methods::only(Method::Udp), Methods::new([Method::Tcp, Method::Icmp])];
         let texts = sets.map(|set| serde_json::to_string(&set).expect("JSON"));
         assert_eq!(texts, [r#""udp""#, r#""icmp+tcp""#]);
         let read: Vec<Methods> = texts.iter().map(|text| serde_json::from_str(text).expect("a set")).collect();

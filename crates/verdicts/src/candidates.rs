@@ -166,7 +166,7 @@ impl Candidates<'_> {
     /// Whether these are some pairs, and not all. A cause that touches all pairs is the mesh.
     pub fn are_some(&self, sums: &LayerSums, finding: &Finding) -> bool {
         let are_fewer = |layer: Layer| sums[layer as usize].pairs < self.search.pairs[layer as usize];
-        most_pairs(sums) >= 2 && Layer::of_set(finding.layers).any(are_fewer)
+        most_pairs(sums) >= 2 && Layer::in_set(finding.layers).any(are_fewer)
     }
 
     /// Returns what a part of a cause would be worth as one of its own, in nats.
@@ -191,7 +191,7 @@ impl Candidates<'_> {
         let (matrix, shared, cost) = (self.search.scope.matrix, self.shared, self.search.costs.cost(cause));
         let of = |sum: &Sum, rate: f64| gain(sum.lost, sum.probes, rate).max(sum.apart.into());
         let nats = Layer::ALL.map(|layer| of(&sums[layer as usize], shared[layer].rate));
-        let most = |layers| Layer::of_set(layers).map(|layer| nats[layer as usize]).sum::<f64>() - cost;
+        let most = |layers| Layer::in_set(layers).map(|layer| nats[layer as usize]).sum::<f64>() - cost;
         if most(self.search.scope.layers) + SILENT_AGENT_BONUS < least {
             return None;
         }
@@ -239,7 +239,7 @@ pub fn may_touch(
     let are_apart = || {
         let (_, excess) = shared.gain(layers, |layer| tallies[layer as usize]);
         let rates = shared.rates(excess);
-        let mut others = Layer::of_set(measured & !layers & shared.telling());
+        let mut others = Layer::in_set(measured & !layers & shared.telling());
         others.all(|other| {
             let less = tallies[other as usize];
             // What a layer loses everywhere is no loss of these links in particular.
@@ -247,7 +247,7 @@ pub fn may_touch(
                 let everywhere = shared[layer].rate - shared[other].rate;
                 is_far(tallies[layer as usize].rate(), less.lifted(everywhere).rate())
             };
-            is_far(rates[other as usize], less.rate()) && Layer::of_set(layers).any(is_more)
+            is_far(rates[other as usize], less.rate()) && Layer::in_set(layers).any(is_more)
         })
     };
     is_one_cause(layers, shared, tallies, cost) && (layers == measured || are_apart())
@@ -284,7 +284,7 @@ impl SharedLosses {
     pub fn weigh(&self, sums: &LayerSums, layers: u8) -> Weight {
         let (nats, excess) = self.gain(layers, |layer| sums[layer as usize].tally());
         let (mut sum, mut pairs, mut expected) = (Sum::default(), [0; 2], 0.0);
-        for layer in Layer::of_set(layers) {
+        for layer in Layer::in_set(layers) {
             let part = &sums[layer as usize];
             expected += f64::from(part.probes) * self[layer].rate;
             pairs = [pairs[0].max(part.pairs), pairs[1].max(part.hit)];

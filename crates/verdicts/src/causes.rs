@@ -87,13 +87,13 @@ pub struct Findings {
 impl Findings {
     /// Returns the loss rate that all links share, over these layers.
     pub fn background(&self, layers: u8) -> f64 {
-        let shared = || Layer::of_set(layers).map(|layer| self.shared[layer as usize]);
+        let shared = || Layer::in_set(layers).map(|layer| self.shared[layer as usize]);
         let probes: f64 = shared().map(|(_, probes)| f64::from(probes)).sum();
         shared().map(|(rate, probes)| rate * f64::from(probes)).sum::<f64>() / probes.max(1.0)
     }
 
     /// Returns the causes of what is lost in the layers of the scope.
-    pub fn of_scope(&self, scope: &NetworkScope<'_>) -> impl Iterator<Item = &Finding> {
+    pub fn in_scope(&self, scope: &NetworkScope<'_>) -> impl Iterator<Item = &Finding> {
         let layers = scope.layers;
         self.found.iter().filter(move |finding| finding.layers & layers != 0)
     }

@@ -19,8 +19,8 @@ use kube_canary_model::verdict::Verdict;
 use super::agents::Standing;
 use crate::matrix::Matrix;
 use crate::slices::yield_now;
-use evidence::{Explained, Outcome, Scope};
-use search::{Finding, Part};
+use evidence::{BadOutcome, Explained, Scope};
+use search::{CheckFinding, CheckPart};
 
 /// Adds what checks find to the verdicts over the network, which explain some of it.
 ///
@@ -37,25 +37,26 @@ pub async fn add(matrix: &Matrix, standings: &[Standing], verdicts: &mut Vec<Ver
     for (check, kind) in checks {
         yield_now().await;
         let failing =
-            Scope { matrix, standings, explained: &explained, check, kind, outcome: Outcome::Failed, since: None };
+            Scope { matrix, standings, explained: &explained, check, kind, outcome: BadOutcome::Failed, since: None };
         let found = search::search(&failing);
         verdicts.extend(describe::verdicts(&failing, &found));
         // A name that does not exist says nothing of other names.
         if kind == CheckKind::Dns && evidence::reason(matrix, check) != Some(CheckFailure::NoSuchName) {
             explained.dns_fails(matrix, check, |node, zone| covers(&found, node, zone));
         }
-        if found.iter().any(|finding| finding.part == Part::Target) {
+        if found.iter().any(|finding| finding.part == CheckPart::Target) {
             continue;
         }
         yield_now().await;
         explained.set_failing(matrix, |node, zone| covers(&found, node, zone));
-        let slow = Scope { matrix, standings, explained: &explained, check, kind, outcome: Outcome::Slow, since: None };
+        let slow =
+            Scope { matrix, standings, explained: &explained, check, kind, outcome: BadOutcome::Slow, since: None };
         let found = search::search(&slow);
         verdicts.extend(describe::verdicts(&slow, &found));
     }
 }
 
-fn covers(found: &[Finding], node: u16, zone: u8) -> bool {
+fn covers(found: &[CheckFinding], node: u16, zone: u8) -> bool {
     found.iter().any(|finding| finding.part.covers(node, zone))
 }
 

@@ -158,7 +158,7 @@ pub fn node_directions(scope: &NetworkScope<'_>, node: u16, findings: &Findings)
     let mut outbound = Requests::default();
     let (mut to_it, mut by_it) = (super::tally::Tally::default(), super::tally::Tally::default());
     let (mut variance, mut error_in, mut error_out) = (0.0_f64, 0.0_f64, 0.0_f64);
-    let has_other_causes = findings.of_scope(scope).any(|finding| finding.cause != Cause::Node(node));
+    let has_other_causes = findings.in_scope(scope).any(|finding| finding.cause != Cause::Node(node));
     scope.each_pair_of(node, |pair| {
         let other = pair.other(node);
         (to_it, by_it) = (to_it.plus(pair.measured_by(other)), by_it.plus(pair.measured_by(node)));
@@ -197,7 +197,7 @@ fn lost_to_third_nodes(
 ) -> f64 {
     let each = count.sent / f64::from(scope.matrix.get(other).aimed.max(1));
     let zone = scope.matrix.get(other).zone;
-    let rates = findings.of_scope(scope).map(|finding| match finding.cause {
+    let rates = findings.in_scope(scope).map(|finding| match finding.cause {
         Cause::Node(third) if third != node && third != other => finding.rate * each,
         Cause::Link(a, b) if (a == other || b == other) && a != node && b != node => finding.rate * each,
         Cause::Zones(a, b) if a == zone || b == zone => finding.rate * count.sent,
@@ -212,7 +212,7 @@ fn lost_to_third_nodes(
 /// Returns the direction in which a bad link loses, if no other cause distorts the counts
 /// of its two nodes.
 pub fn link_directions(scope: &NetworkScope<'_>, pair: &Pair, findings: &Findings) -> Option<Directions> {
-    let others = findings.of_scope(scope).filter(|finding| finding.cause != Cause::Link(pair.a, pair.b));
+    let others = findings.in_scope(scope).filter(|finding| finding.cause != Cause::Link(pair.a, pair.b));
     let is_distorted = others.map(|finding| finding.cause).any(|cause| match cause {
         Cause::Link(a, b) => [pair.a, pair.b].iter().any(|node| *node == a || *node == b),
         _ => true,

@@ -58,7 +58,7 @@ pub fn candidates<'a>(sums: &'a [DomainSums], of: &'a Candidates<'_>) -> impl It
         // Links on a bad path each lose at their own rate, too. By chance, some domain has most of
         // its few links on such a path. So beside bad paths, the links of a domain must lose alike.
         let hit = |mut sums: LayerSums| {
-            Layer::of_set(of.shared.paths()).for_each(|layer| sums[layer as usize].hit = 0);
+            Layer::in_set(of.shared.paths()).for_each(|layer| sums[layer as usize].hit = 0);
             sums
         };
         let (outside, inside) = (hit(sums.outside), hit(sums.inside));

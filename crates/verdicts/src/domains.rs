@@ -29,7 +29,7 @@ pub struct BadLine {
 
 /// Position of a name in [`Domains::text`].
 #[derive(Clone, Copy, Debug, Default)]
-struct Span {
+struct NameSpan {
     begin: u32,
     len: u8,
 }
@@ -37,7 +37,7 @@ struct Span {
 /// A node name or pattern, and the number of its domain: 12 bytes.
 #[derive(Clone, Copy, Debug)]
 struct DomainLine {
-    nodes: Span,
+    nodes: NameSpan,
     /// Position among all lines of the file.
     order: u16,
     domain: u8,
@@ -48,7 +48,7 @@ struct DomainLine {
 pub struct Domains {
     text: String,
     /// The names of the domains, sorted. The number of a domain is its index here plus 1.
-    names: Vec<Span>,
+    names: Vec<NameSpan>,
     /// Lines without a wildcard, sorted by name, then by their order in the file.
     nodes: Vec<DomainLine>,
     /// Lines with a wildcard, in the order of the file.
@@ -122,10 +122,10 @@ impl Domains {
     }
 
     /// Appends a name whose length was checked.
-    fn add(&mut self, name: &str) -> Span {
+    fn add(&mut self, name: &str) -> NameSpan {
         let begin = u32::try_from(self.text.len()).unwrap_or_default();
         self.text.push_str(name);
-        Span { begin, len: u8::try_from(name.len()).unwrap_or_default() }
+        NameSpan { begin, len: u8::try_from(name.len()).unwrap_or_default() }
     }
 
     /// Returns the number of the domain of `node`, or [`DOMAIN_NONE`].
@@ -150,7 +150,7 @@ impl Domains {
     }
 }
 
-fn get(text: &str, span: Span) -> &str {
+fn get(text: &str, span: NameSpan) -> &str {
     let begin = span.begin as usize;
     text.get(begin..begin + usize::from(span.len)).unwrap_or_default()
 }

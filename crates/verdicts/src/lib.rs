@@ -177,7 +177,7 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     links::add_hole_verdicts(&mesh, &mut verdicts).await;
     add_loss_verdicts(&mesh, &causes, &mut verdicts);
     domain_causes::join_extents(&mut verdicts);
-    let first = Layer::of_set(causes.pods.layers).next().unwrap_or(Layer::Icmp);
+    let first = Layer::in_set(causes.pods.layers).next().unwrap_or(Layer::Icmp);
     let (pods, nodes) = (&mesh.scope(first.bit()), &causes.nodes);
     let slow_pods = if pods.is_measured() { slow::search(pods).await } else { Vec::new() };
     let slow_nodes = if nodes.is_measured() { slow::search(nodes).await } else { Vec::new() };

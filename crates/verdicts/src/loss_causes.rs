@@ -64,7 +64,7 @@ impl<'a> LossCauses<'a> {
         let worse = self.findings.found.iter().filter(is_worse);
         let layers = worse.fold(finding.layers, |layers, other| layers | other.layers) & self.pods.layers;
         let is_some = finding.layers & self.pods.layers != 0 && layers != self.pods.layers;
-        is_some.then(|| Methods::new(Layer::of_set(layers).map(Layer::method)))
+        is_some.then(|| Methods::new(Layer::in_set(layers).map(Layer::method)))
     }
 }
 

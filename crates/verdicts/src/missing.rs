@@ -66,7 +66,7 @@ pub fn add_missing_agents(scope: &NetworkScope<'_>, causes: &LossCauses<'_>, ver
         member.presence == RowPresence::Missing
             && !member.is_leaving()
             && !member.is_displaced
-            && !findings.of_scope(scope).any(|finding| finding.cause == Cause::Node(*node))
+            && !findings.in_scope(scope).any(|finding| finding.cause == Cause::Node(*node))
             && !is_fresh
             && !hides_report(matrix, *node)
     };

@@ -77,7 +77,7 @@ impl SharedLosses {
 
     /// Returns the same, with a bad path in these layers.
     pub fn with_paths(mut self, layers: u8, least: &[Tally; Layer::ALL.len()]) -> Self {
-        for layer in Layer::of_set(layers).map(|layer| layer as usize) {
+        for layer in Layer::in_set(layers).map(|layer| layer as usize) {
             self.0[layer] = SharedLoss::new(Hypothesis::Paths, least[layer]);
         }
         self
@@ -116,7 +116,7 @@ impl SharedLosses {
     pub fn gain(&self, layers: u8, tally: impl Fn(Layer) -> Tally) -> (f64, f64) {
         let telling = layers & self.telling();
         let layers = if telling == 0 { layers } else { telling };
-        let mut measured = Layer::of_set(layers).map(|layer| (tally(layer), self[layer].rate));
+        let mut measured = Layer::in_set(layers).map(|layer| (tally(layer), self[layer].rate));
         let mut measured: [_; Layer::ALL.len()] = std::array::from_fn(|_| measured.next().unwrap_or_default());
         measured.sort_unstable_by_key(|(tally, _)| std::cmp::Reverse(tally.probes));
         if measured[1].0.probes == 0 {

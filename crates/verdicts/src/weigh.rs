@@ -189,11 +189,11 @@ fn best_link(of: &Candidates<'_>, findings: &Findings, pairs: &[Pair]) -> Option
         (left[layer as usize], explained[layer as usize]) = (pair.both(), shared[layer].explains(pair));
     }
     let nats = Layer::ALL.map(|layer| shared.gain(layer.bit(), |layer| left[layer as usize]).0);
-    let most = |layers| Layer::of_set(layers).map(|layer| nats[layer as usize]).sum();
+    let most = |layers| Layer::in_set(layers).map(|layer| nats[layer as usize]).sum();
     let link = of.choose(&left, of.search.costs.link, most, |layers, touched, choice| {
         let (nats, excess) = shared.gain(layers, |layer| left[layer as usize]);
-        let by_path: f64 = Layer::of_set(layers).map(|layer| explained[layer as usize]).sum();
-        let both = Layer::of_set(layers).fold(Tally::default(), |sum, layer| sum.plus(left[layer as usize]));
+        let by_path: f64 = Layer::in_set(layers).map(|layer| explained[layer as usize]).sum();
+        let both = Layer::in_set(layers).fold(Tally::default(), |sum, layer| sum.plus(left[layer as usize]));
         Some(Finding {
             cause: Cause::Link(first.a, first.b),
             layers: touched,
@@ -223,7 +223,7 @@ impl LayerNodeSums<'_> {
     /// Returns the sums of both ends' measurements.
     pub fn sums(&self) -> LayerSums {
         let mut sums = LayerSums::default();
-        for (layer, sum) in Layer::of_set(self.layers).zip(self.sums) {
+        for (layer, sum) in Layer::in_set(self.layers).zip(self.sums) {
             sums[layer as usize] = sum.sum;
         }
         sums
@@ -236,7 +236,7 @@ impl LayerNodeSums<'_> {
     /// report it. A node is also named if it alone reports what several others deny. The same holds
     /// if it reports losses of nearly all others that no other node reports.
     pub fn by_reports(&self, layers: u8, cost: f64) -> Option<bool> {
-        let of = || Layer::of_set(self.layers).zip(self.sums).filter(|(layer, _)| layers & layer.bit() != 0);
+        let of = || Layer::in_set(self.layers).zip(self.sums).filter(|(layer, _)| layers & layer.bit() != 0);
         let most = |count: fn(&NodeSum) -> u32| of().map(|(_, sum)| count(sum)).max().unwrap_or_default();
         let (pairs, hit) = (most(|node| node.sum.pairs), most(|node| node.sum.hit));
         let (denied, alone) = (most(|node| node.denied.into()), most(|node| node.alone.into()));

@@ -19,7 +19,7 @@ fn names(specs: &[CheckSpec]) -> String {
 }
 
 fn refused(text: &str) -> String {
-    let mut list = Collector::new(true, &[]);
+    let mut list = CheckCollector::new(true, &[]);
     let error = list.add_file(text.as_bytes(), Path::new("/etc/checks")).expect_err(text).to_string();
     assert!(error.lines().count() == 1 && error.contains("; accepted: "), "{error}");
     error
@@ -28,7 +28,7 @@ fn refused(text: &str) -> String {
 #[test]
 fn file_has_one_check_per_line_and_comments() {
     let text = "# outside\r\n\r\n  a=tcp:h:1 # the database\r\nhttps://b/?c=1\t#\n#d=tcp:h:1";
-    let mut list = Collector::new(true, &[]);
+    let mut list = CheckCollector::new(true, &[]);
     list.add_file(text.as_bytes(), Path::new("checks")).unwrap();
     assert_eq!(names(&list.specs), "a b");
 }
@@ -42,7 +42,7 @@ fn bad_line_is_named() {
     assert!(refused("api-server=tcp:h:2").contains("checks:1: the NAME \"api-server\" is that of a default check"));
     let many: Vec<String> = (0..=CHECKS_MAX).map(|n| format!("c{n}=tcp:h:1")).collect();
     assert!(refused(&many.join("\n")).contains("checks:33: more than 32 checks"));
-    let error = Collector::new(true, &[]).add_file(b"a=tcp:h:1\n\xff\n", Path::new("c")).unwrap_err().to_string();
+    let error = CheckCollector::new(true, &[]).add_file(b"a=tcp:h:1\n\xff\n", Path::new("c")).unwrap_err().to_string();
     assert!(error.starts_with("--checks-file c:2: it is not UTF-8"), "{error}");
 }
 

@@ -31,7 +31,7 @@ const UNREACHABLE: f64 = 0.999;
 
 /// Why a node has the condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Reason {
+pub enum ConditionReason {
     /// It loses a part of its packets.
     PacketLoss,
     /// It loses all of them.
@@ -46,7 +46,7 @@ pub enum Reason {
     CheckFailed,
 }
 
-impl Reason {
+impl ConditionReason {
     /// Returns the reason as the API has it.
     pub const fn label(self) -> &'static str {
         match self {
@@ -75,7 +75,7 @@ impl Reason {
 
 /// The status that a condition has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ConditionStatus {
     /// The node has a problem.
     True,
     /// The node has no problem.
@@ -84,7 +84,7 @@ pub enum Status {
     Unknown,
 }
 
-impl Status {
+impl ConditionStatus {
     /// Returns the status as the API has it.
     pub const fn label(self) -> &'static str {
         match self {
@@ -96,10 +96,10 @@ impl Status {
 }
 
 /// Returns the reason that a condition has in the API.
-pub const fn condition_reason(status: Status, reason: Option<Reason>) -> &'static str {
+pub const fn condition_reason(status: ConditionStatus, reason: Option<ConditionReason>) -> &'static str {
     match (status, reason) {
-        (Status::Unknown, _) => "JudgesSilent",
-        (Status::True, Some(reason)) => reason.label(),
+        (ConditionStatus::Unknown, _) => "JudgesSilent",
+        (ConditionStatus::True, Some(reason)) => reason.label(),
         _ => "NoNetworkProblem",
     }
 }
@@ -110,7 +110,7 @@ pub struct NodeFacts {
     /// Whether it is cordoned, or about to be restarted or removed.
     pub is_planned: bool,
     /// The status of our condition. `None` if it has none.
-    pub status: Option<Status>,
+    pub status: Option<ConditionStatus>,
 }
 
 /// A patch that gives a node's condition another status.
@@ -119,9 +119,9 @@ pub struct ConditionChange {
     /// The name of the node.
     pub node: String,
     /// The status that it gets.
-    pub status: Status,
+    pub status: ConditionStatus,
     /// Why; `None` without a problem.
-    pub reason: Option<Reason>,
+    pub reason: Option<ConditionReason>,
     /// The verdict in a sentence; empty without one.
     pub sentence: String,
 }
@@ -146,7 +146,7 @@ fn counts(verdict: &Verdict) -> bool {
 /// What is wrong with a node.
 #[derive(Clone, Debug)]
 struct Wanted {
-    reason: Reason,
+    reason: ConditionReason,
     sentence: String,
     weight: (Severity, f64),
 }
@@ -159,18 +159,18 @@ struct ConditionedNode {
     bad_for: Duration,
     good_for: Duration,
     /// Why it has the condition, or is about to have it.
-    claimed: Option<Reason>,
+    claimed: Option<ConditionReason>,
     /// Facts, and when they were read.
     facts: Option<(NodeFacts, Duration)>,
     /// What the API server last accepted.
-    accepted: Option<(Status, Option<Reason>)>,
+    accepted: Option<(ConditionStatus, Option<ConditionReason>)>,
     /// When this process has given it that status.
     since_unix_seconds: Option<u64>,
 }
 
 impl ConditionedNode {
     fn is_not_false(&self) -> bool {
-        let is_other = |(status, _): &(Status, _)| *status != Status::False;
+        let is_other = |(status, _): &(ConditionStatus, _)| *status != ConditionStatus::False;
         self.claimed.is_some() || self.accepted.as_ref().is_some_and(is_other)
     }
 
@@ -191,14 +191,14 @@ pub struct Conditions {
 
 impl Conditions {
     /// Makes the conditions of the nodes that the memory has claimed.
-    pub fn new(rules: Option<NodeConditions>, claimed: BTreeMap<String, Reason>) -> Self {
+    pub fn new(rules: Option<NodeConditions>, claimed: BTreeMap<String, ConditionReason>) -> Self {
         let node = |(name, reason)| (name, ConditionedNode { claimed: Some(reason), ..Default::default() });
         let nodes = claimed.into_iter().map(node).take(AGENTS_MAX).collect();
         Self { rules, nodes, judged: 0, silent_for: Duration::ZERO }
     }
 
     /// Returns the nodes that have the condition, or are about to have it, for the memory.
-    pub fn claimed(&self) -> BTreeMap<String, Reason> {
+    pub fn claimed(&self) -> BTreeMap<String, ConditionReason> {
         self.nodes.iter().filter_map(|(name, node)| Some((name.clone(), node.claimed?))).collect()
     }
 
@@ -231,7 +231,7 @@ impl Conditions {
             let weight = (verdict.severity, verdict.loss_ratio().unwrap_or(0.0));
             let Some(node) = node_of(verdict).and_then(|name| self.insert(name.to_owned())) else { continue };
             if node.wanted.as_ref().is_none_or(|before| heavier(weight, before.weight).is_gt()) {
-                node.wanted = Some(Wanted { reason: Reason::from_verdict(verdict), sentence, weight });
+                node.wanted = Some(Wanted { reason: ConditionReason::from_verdict(verdict), sentence, weight });
             }
         }
         for node in self.nodes.values_mut() {
@@ -262,7 +262,7 @@ impl Conditions {
                 _ => {}
             }
         }
-        let mut room = rules.max_nodes.of(self.judged).saturating_sub(self.not_false());
+        let mut room = rules.max_nodes.count_for(self.judged).saturating_sub(self.not_false());
         let mut waiting: Vec<&mut ConditionedNode> = self.nodes.values_mut().collect();
         waiting.retain(|node| {
             // What is not known to be a node of the cluster, unplanned, gets none.
@@ -290,7 +290,7 @@ impl Conditions {
     /// Returns the conditions that are not False, as the API server has accepted them.
     pub fn accepted_not_false(&self) -> impl Iterator<Item = NodeCondition> {
         self.nodes.iter().filter_map(|(name, node)| {
-            let (status, reason) = node.accepted.filter(|(status, _)| *status != Status::False)?;
+            let (status, reason) = node.accepted.filter(|(status, _)| *status != ConditionStatus::False)?;
             Some(NodeCondition {
                 node: name.clone(),
                 status: status.label().to_owned(),
@@ -325,12 +325,12 @@ impl Conditions {
         let Some(node) = self.nodes.get_mut(name) else { return };
         if node.facts.is_none() {
             node.accepted = facts.status.map(|status| (status, node.claimed));
-            if node.claimed.is_none() && facts.status.is_some_and(|status| status != Status::False) {
+            if node.claimed.is_none() && facts.status.is_some_and(|status| status != ConditionStatus::False) {
                 // Left behind by a process whose memory is lost. It is taken back as any other.
-                node.claimed = Some(Reason::PacketLoss);
+                node.claimed = Some(ConditionReason::PacketLoss);
                 node.accepted = facts.status.map(|status| (status, node.claimed));
             }
-            if facts.status.is_none_or(|status| status == Status::False) && node.wanted.is_none() {
+            if facts.status.is_none_or(|status| status == ConditionStatus::False) && node.wanted.is_none() {
                 // The process ended before its patch, and the verdict has ended since.
                 node.claimed = None;
             }
@@ -346,19 +346,19 @@ impl Conditions {
         let mut changes: Vec<ConditionChange> = Vec::new();
         for (name, node) in self.nodes.iter().filter(|(_, node)| node.facts.is_some()) {
             let status = match node.claimed {
-                Some(_) if is_unknown => Status::Unknown,
-                Some(_) => Status::True,
-                None => Status::False,
+                Some(_) if is_unknown => ConditionStatus::Unknown,
+                Some(_) => ConditionStatus::True,
+                None => ConditionStatus::False,
             };
             let is_same = node.accepted == Some((status, node.claimed));
             // Nothing but Unknown is news while judges are silent.
-            if is_same || is_silent && status != Status::Unknown {
+            if is_same || is_silent && status != ConditionStatus::Unknown {
                 continue;
             }
             let sentence = node.wanted.as_ref().map_or_else(String::new, |wanted| wanted.sentence.clone());
             changes.push(ConditionChange { node: name.clone(), status, reason: node.claimed, sentence });
         }
-        changes.sort_by_key(|change| change.status == Status::False);
+        changes.sort_by_key(|change| change.status == ConditionStatus::False);
         changes.truncate(PATCHES_PER_ROUND);
         changes
     }

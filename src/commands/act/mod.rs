@@ -41,8 +41,8 @@ use self::cluster::{Cluster, ClusterError};
 use self::lease::Election;
 use self::metrics::{ActMetrics, ActRoutes};
 use self::notices::{Notice, Phase, occurrence};
-use self::post::Outcome;
-use self::state::State;
+use self::post::DeliveryOutcome;
+use self::state::ActState;
 use crate::commands::doctor::act::{ConditionMode, NODES_MAX};
 use crate::commands::fleet::{FleetError, on_event_loop, system};
 use crate::config::ActSettings;
@@ -148,7 +148,7 @@ async fn remove(settings: &ActSettings) -> Result<(), ActError> {
     // Another name than that of the process that acts, which may be in the same pod.
     let mut election = Election::taking(format!("{}-remove", settings.holder));
     let memory = cluster.lead(&mut election, None, start.elapsed()).await?.ok_or(ActError::Lease)?;
-    let claimed = State::claimed_in(&memory);
+    let claimed = ActState::claimed_in(&memory);
     // The process that held the Lease may act until then.
     sleep(lease::TRUST).await;
     let mut agents = AgentList::new(settings.agents.clone());
@@ -192,13 +192,13 @@ struct Actor<'a> {
     cluster: Cluster,
     election: Election,
     /// `None` while another process acts.
-    state: Option<State>,
+    state: Option<ActState>,
     /// The memory that the Lease has, and when it was written.
     written: (String, Duration),
     last_round: Duration,
     names_at: Option<Duration>,
     receivers: Vec<mpsc::Sender<Notice>>,
-    outcomes: mpsc::Receiver<Outcome>,
+    outcomes: mpsc::Receiver<DeliveryOutcome>,
     /// By occurrence, the number of receivers that have not taken the message of its end.
     untold: HashMap<String, usize>,
 }
@@ -259,7 +259,7 @@ impl<'a> Actor<'a> {
         let taken = self.cluster.lead(&mut self.election, None, now).await;
         if let Some(Some(memory)) = noted(&self.metrics, taken) {
             log::info!("this process acts now");
-            self.state = Some(State::restored(&memory, self.settings.conditions));
+            self.state = Some(ActState::restored(&memory, self.settings.conditions));
             (self.written, self.last_round, self.names_at) = ((memory, now), now, None);
             self.untold.clear();
         }
@@ -298,7 +298,7 @@ impl<'a> Actor<'a> {
     /// Renews the Lease with what must be remembered, before anything is done. Stops to act if
     /// another process has it.
     async fn keep_lease(&mut self) {
-        let (now, memory) = (self.now(), self.state.as_ref().map_or_else(String::new, State::memory));
+        let (now, memory) = (self.now(), self.state.as_ref().map_or_else(String::new, ActState::memory));
         let (written, at) = &self.written;
         if *written != memory || now.saturating_sub(*at) >= RENEWAL || !self.election.leads(now) {
             let renewed = self.cluster.lead(&mut self.election, Some(&memory), now).await;
@@ -338,7 +338,7 @@ impl<'a> Actor<'a> {
                 self.untold.insert(occurrence(&notice.verdict), waiting);
             }
         }
-        while let Ok(Outcome { receiver, result, ends }) = self.outcomes.try_recv() {
+        while let Ok(DeliveryOutcome { receiver, result, ends }) = self.outcomes.try_recv() {
             *self.metrics.lock().messages.entry((receiver, result)).or_default() += 1;
             if let Some(waiting) = ends.and_then(|ends| self.untold.get_mut(&ends)) {
                 *waiting = waiting.saturating_sub(1);
@@ -374,7 +374,7 @@ impl<'a> Actor<'a> {
     /// Sets the numbers to what the round has found.
     fn count(&self) {
         let state = self.state.as_ref();
-        let of = |count: fn(&State) -> usize| state.map_or(0, count) as u64;
+        let of = |count: fn(&ActState) -> usize| state.map_or(0, count) as u64;
         let mut numbers = self.metrics.lock();
         numbers.leads = state.is_some();
         numbers.is_silent = state.is_some_and(|state| state.notices.is_silent());
@@ -391,7 +391,7 @@ impl<'a> Actor<'a> {
     /// Ends: gives back the Lease. What is not delivered is in its memory.
     async fn end(mut self) {
         let now = self.now();
-        if let Some(memory) = self.state.as_ref().map(State::memory) {
+        if let Some(memory) = self.state.as_ref().map(ActState::memory) {
             let done = self.cluster.give_back(&mut self.election, &memory, now).await;
             noted(&self.metrics, done);
         }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::conditions::{ConditionChange, NodeFacts, Status, condition_reason};
+use super::conditions::{ConditionChange, ConditionStatus, NodeFacts, condition_reason};
 use super::lease::{DURATION, MEMORY};
 use super::notices::{EventNote, Regarding};
 use crate::commands::doctor::act::CONDITION;
@@ -59,9 +59,9 @@ pub fn node_facts(body: &[u8]) -> Result<NodeFacts, serde_json::Error> {
     let is_planned = spec.unschedulable || spec.taints.iter().any(|taint| PLANNED.contains(&&*taint.key));
     let status = status.conditions.iter().find(|condition| condition.r#type == CONDITION);
     let status = status.map(|condition| match condition.status.as_str() {
-        "True" => Status::True,
-        "False" => Status::False,
-        _ => Status::Unknown,
+        "True" => ConditionStatus::True,
+        "False" => ConditionStatus::False,
+        _ => ConditionStatus::Unknown,
     });
     Ok(NodeFacts { is_planned, status })
 }
@@ -72,9 +72,9 @@ pub fn node_status(node: &str, change: Option<(&ConditionChange, &str)>) -> Valu
     let mut object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
     let Some((change, now)) = change else { return object };
     let text = match change.status {
-        Status::Unknown => "Judges are silent, so the state of the network is not known",
-        Status::True => change.sentence.as_str(),
-        Status::False => "No verdict over this node holds",
+        ConditionStatus::Unknown => "Judges are silent, so the state of the network is not known",
+        ConditionStatus::True => change.sentence.as_str(),
+        ConditionStatus::False => "No verdict over this node holds",
     };
     let reason = condition_reason(change.status, change.reason);
     let text = &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)];
@@ -154,13 +154,14 @@ mod tests {
         assert!(facts(r#"{"taints":[{"key":"karpenter.sh/disrupted","effect":"NoSchedule"}]}"#, "").is_planned);
         assert!(!facts(r#"{"taints":[{"key":"readiness.k8s.io/network","effect":"NoSchedule"}]}"#, "").is_planned);
         let ours = r#"{"type":"Ready","status":"True"},{"type":"KubeCanaryNetworkProblem","status":"True"}"#;
-        assert_eq!(facts("{}", ours).status, Some(Status::True));
+        assert_eq!(facts("{}", ours).status, Some(ConditionStatus::True));
     }
 
     #[test]
     fn a_configuration_without_a_condition_takes_it_back() {
         assert!(node_status("n", None).get("status").is_none());
-        let change = ConditionChange { node: "n".into(), status: Status::False, reason: None, sentence: String::new() };
+        let change =
+            ConditionChange { node: "n".into(), status: ConditionStatus::False, reason: None, sentence: String::new() };
         let applied = node_status("n", Some((&change, "2000-01-01T00:00:00Z")));
         assert_eq!(applied["status"]["conditions"][0]["reason"], "NoNetworkProblem");
     }

@@ -33,7 +33,7 @@ const ANSWER_BYTES_MAX: usize = 16 << 10;
 
 /// What has become of a letter.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct DeliveryOutcome {
     /// The kind of the receiver.
     pub receiver: &'static str,
     /// A label of the metric: `sent`, `failed`, `refused` or `lost`.
@@ -47,13 +47,13 @@ pub async fn deliver(
     receiver: Receiver,
     authorities: PathBuf,
     mut notices: mpsc::Receiver<Notice>,
-    outcomes: mpsc::Sender<Outcome>,
+    outcomes: mpsc::Sender<DeliveryOutcome>,
 ) {
     let (mut outbox, start, label) = (Outbox::default(), Instant::now(), receiver.label());
     let tell = async |result, letter: Option<&Letter>| {
         let ends = letter.and_then(|letter| letter.ends.clone());
         // The loop that reads them ends before this task does.
-        let _ = outcomes.send(Outcome { receiver: label, result, ends }).await;
+        let _ = outcomes.send(DeliveryOutcome { receiver: label, result, ends }).await;
     };
     loop {
         let due = outbox.next().map(|(letter, at)| (letter.clone(), start + at));

@@ -6,13 +6,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::agreement::Agreement;
-use super::conditions::{Conditions, Reason};
+use super::conditions::{ConditionReason, Conditions};
 use super::notices::{KeptNotices, Notice, Notices};
 use crate::config::NodeConditions;
 
 /// What is reported, and what nodes have.
 #[derive(Debug)]
-pub struct State {
+pub struct ActState {
     /// Which verdicts hold, with their Events and messages.
     pub notices: Notices,
     /// Which nodes have the condition.
@@ -25,10 +25,10 @@ pub struct State {
 #[serde(default)]
 struct Memory {
     notices: KeptNotices,
-    conditions: BTreeMap<String, Reason>,
+    conditions: BTreeMap<String, ConditionReason>,
 }
 
-impl State {
+impl ActState {
     /// Makes what a process knows that has just taken the Lease.
     pub fn restored(memory: &str, rules: Option<NodeConditions>) -> Self {
         let Memory { notices, conditions } = serde_json::from_str(memory).unwrap_or_default();

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::agreement::{AgentSaid, agreement};
-use super::conditions::{NodeFacts, Reason, Status};
+use super::conditions::{ConditionReason, ConditionStatus, NodeFacts};
 use super::notices::{Phase, Regarding, occurrence};
-use super::state::State;
+use super::state::ActState;
 use crate::config::{MaxNodes, NodeConditions};
 use crate::mesh::verdicts::{self, Severity, Verdict};
 
@@ -40,7 +40,7 @@ fn said(judges: usize, verdicts: &[Verdict]) -> AgentSaid {
 
 /// A process, the nodes of its cluster, and what has been done.
 struct Script {
-    state: State,
+    state: ActState,
     now: Duration,
     /// The conditions that the API has.
     nodes: BTreeMap<String, NodeFacts>,
@@ -63,7 +63,7 @@ impl Script {
 
     fn of_nodes(count: usize, rules: Option<NodeConditions>) -> Self {
         let nodes = (0..count).map(|at| (format!("n{at}"), NodeFacts::default())).collect();
-        let state = State::restored("", rules);
+        let state = ActState::restored("", rules);
         Self {
             state,
             now: Duration::ZERO,
@@ -116,12 +116,12 @@ impl Script {
     }
 
     fn not_false(&self) -> Vec<&str> {
-        let is_other = |facts: &NodeFacts| facts.status.is_some_and(|status| status != Status::False);
+        let is_other = |facts: &NodeFacts| facts.status.is_some_and(|status| status != ConditionStatus::False);
         self.nodes.iter().filter(|(_, facts)| is_other(facts)).map(|(name, _)| name.as_str()).collect()
     }
 
     fn restart(&mut self, memory: &str) {
-        self.state = State::restored(memory, Some(RULES));
+        self.state = ActState::restored(memory, Some(RULES));
     }
 }
 
@@ -135,11 +135,14 @@ fn a_bad_node_is_reported_at_once_and_has_the_condition_from_hold_to_clear() {
     script.agree(HOLD - 2, &bad);
     assert!(script.not_false().is_empty());
     script.agree(1, &bad);
-    assert_eq!((script.not_false(), script.state.conditions.claimed()["n7"]), (vec!["n7"], Reason::PacketLoss));
+    assert_eq!(
+        (script.not_false(), script.state.conditions.claimed()["n7"]),
+        (vec!["n7"], ConditionReason::PacketLoss)
+    );
     script.agree(CLEAR - 1, &[]);
     assert_eq!(script.not_false(), ["n7"]);
     script.agree(1, &[]);
-    assert_eq!(script.nodes["n7"].status, Some(Status::False));
+    assert_eq!(script.nodes["n7"].status, Some(ConditionStatus::False));
     assert_eq!(script.messages.last(), Some(&(Phase::End, "n7".to_owned())));
     assert_eq!(script.events.last(), Some(&(Regarding::Node("n7".into()), "NetworkProblemEnded")));
     assert_eq!((script.messages.len(), script.events.len()), (2, 2));
@@ -172,9 +175,9 @@ fn faults_that_are_not_of_one_node_are_reported_and_set_no_condition() {
 #[test]
 fn verdicts_over_one_node_have_a_reason_of_their_own() {
     for (kind, subject, lost, reason) in [
-        ("node", "n1", 100, Reason::Unreachable),
-        ("node", "n1", 99, Reason::PacketLoss),
-        ("mtu", "n1", 100, Reason::MtuBlackHole),
+        ("node", "n1", 100, ConditionReason::Unreachable),
+        ("node", "n1", 99, ConditionReason::PacketLoss),
+        ("mtu", "n1", 100, ConditionReason::MtuBlackHole),
     ] {
         let mut script = Script::new();
         script.agree(HOLD, &[verdict(kind, subject, lost)]);
@@ -184,7 +187,7 @@ fn verdicts_over_one_node_have_a_reason_of_their_own() {
     let check = Verdict { figures: serde_json::from_value(figures).unwrap(), ..verdict("check", "n1->dns", 0) };
     let mut script = Script::new();
     script.agree(HOLD, &[check]);
-    assert_eq!(script.state.conditions.claimed().get("n1"), Some(&Reason::CheckFailed));
+    assert_eq!(script.state.conditions.claimed().get("n1"), Some(&ConditionReason::CheckFailed));
 }
 
 #[test]
@@ -248,12 +251,12 @@ fn silence_makes_conditions_unknown_only_if_asked_for() {
     let (bad, mut script) = ([verdict("node", "n7", 30)], Script::with(Some(rules)));
     script.agree(HOLD, &bad);
     script.rounds(59, &[]);
-    assert_eq!(script.nodes["n7"].status, Some(Status::True));
+    assert_eq!(script.nodes["n7"].status, Some(ConditionStatus::True));
     script.rounds(1, &[]);
-    assert_eq!(script.nodes["n7"].status, Some(Status::Unknown));
+    assert_eq!(script.nodes["n7"].status, Some(ConditionStatus::Unknown));
     assert_eq!(script.not_false(), ["n7"], "no other node");
     script.agree(1, &bad);
-    assert_eq!(script.nodes["n7"].status, Some(Status::True));
+    assert_eq!(script.nodes["n7"].status, Some(ConditionStatus::True));
 }
 
 #[test]
@@ -278,11 +281,11 @@ fn a_restart_leaves_nothing_behind_and_repeats_under_the_same_id() {
 #[test]
 fn a_condition_whose_memory_is_lost_is_found_and_taken_back() {
     let mut script = Script::new();
-    script.nodes.get_mut("n7").unwrap().status = Some(Status::True);
+    script.nodes.get_mut("n7").unwrap().status = Some(ConditionStatus::True);
     let names: BTreeSet<String> = script.nodes.keys().cloned().collect();
     script.state.conditions.take_names(names);
     script.agree(40 / 5 + CLEAR, &[]);
-    assert!(script.nodes.values().all(|facts| facts.status == Some(Status::False)), "each is False once");
+    assert!(script.nodes.values().all(|facts| facts.status == Some(ConditionStatus::False)), "each is False once");
     script.agree(1, &[]);
     assert!(script.state.conditions.changes().is_empty(), "no heartbeat");
 }
@@ -383,7 +386,7 @@ fn a_start_in_a_mesh_of_5000_nodes_costs_two_requests_a_second_and_rest_costs_no
     let mut script = Script::of_nodes(NODES, Some(RULES));
     script.state.conditions.take_names(script.nodes.keys().cloned().collect());
     script.agree(NODES / 5, &[]);
-    assert!(script.nodes.values().all(|facts| facts.status == Some(Status::False)));
+    assert!(script.nodes.values().all(|facts| facts.status == Some(ConditionStatus::False)));
     assert_eq!(script.requests.iter().sum::<usize>(), 2 * NODES, "each node is read once and patched once");
     assert!(script.requests.chunks(12).all(|minute| minute.iter().sum::<usize>() <= 120));
     script.requests.clear();

@@ -102,17 +102,17 @@ pub struct MessageCounts {
 }
 
 /// Asks the processes of act beside these agents. None if there is none, or none answers.
-pub async fn of_agents(agents: &Agents) -> Option<ActSummary> {
+pub async fn said_by_agents(agents: &Agents) -> Option<ActSummary> {
     let Agents::Service { name, port, .. } = agents else { return None };
     let (service, namespace) = name.split_at(name.find('.').unwrap_or(name.len()));
     let name = format!("{service}-act{namespace}");
     let addresses = timeout(TIME, dns::service_addresses(&Servers::System, &name)).await.ok()?.ok()?;
     let urls = addresses.into_iter().map(|address| AgentUrl { host: Host::Address(address), port: *port });
-    of_processes(&urls.take(PROCESSES_MAX).collect::<Vec<_>>()).await
+    said_by_processes(&urls.take(PROCESSES_MAX).collect::<Vec<_>>()).await
 }
 
 /// Asks these processes. Returns what the one says that acts, or else any other.
-pub async fn of_processes(urls: &[AgentUrl]) -> Option<ActSummary> {
+pub async fn said_by_processes(urls: &[AgentUrl]) -> Option<ActSummary> {
     let mut found: Option<ActSummary> = None;
     let take = |place: usize, answer: Result<ActSummary, AskError>| match answer {
         Ok(summary) if summary.acts || found.is_none() => found = Some(summary),

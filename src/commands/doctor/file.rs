@@ -155,14 +155,14 @@ impl UnreadParts {
 }
 
 /// A text that is read line by line. Each line and the whole text are limited.
-struct Text<'a, R> {
+struct LimitedText<'a, R> {
     from: &'a mut R,
     bytes_left: u64,
     line: Vec<u8>,
     number: usize,
 }
 
-impl<R: BufRead> Text<'_, R> {
+impl<R: BufRead> LimitedText<'_, R> {
     /// Reads the next line that is not blank. The last line may lack its newline. Returns false if
     /// there is no more line.
     fn next(&mut self) -> io::Result<Result<bool, LineError>> {
@@ -197,7 +197,7 @@ fn read(from: &mut impl BufRead) -> io::Result<Result<(MeshReading, Vec<Unread>)
     {
         return Ok(Err(FileReason::Foreign(what)));
     }
-    let mut text = Text { from, bytes_left: OFFLINE_BYTES_MAX, line: Vec::new(), number: 0 };
+    let mut text = LimitedText { from, bytes_left: OFFLINE_BYTES_MAX, line: Vec::new(), number: 0 };
     let (mut reading, mut unread) = (MeshReading::off_line(), UnreadParts::default());
     match text.next()? {
         Ok(false) => return Ok(Err(FileReason::Empty)),
@@ -228,7 +228,7 @@ fn begins_document(line: &[u8]) -> bool {
 /// Passes each line to `take`, from the first one on, until `take` fails. `take` returns the reason
 /// if only this line cannot be used. Returns whether the text was read to its end.
 fn each_line(
-    text: &mut Text<'_, impl BufRead>,
+    text: &mut LimitedText<'_, impl BufRead>,
     unread: &mut UnreadParts,
     mut take: impl FnMut(&[u8]) -> Result<Option<ReportError>, LineError>,
 ) -> io::Result<bool> {
@@ -254,7 +254,11 @@ fn each_line(
 }
 
 /// Reads the mesh as an agent writes it, from its first line on.
-fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut MeshReading, unread: &mut UnreadParts) -> io::Result<()> {
+fn read_mesh(
+    text: &mut LimitedText<'_, impl BufRead>,
+    reading: &mut MeshReading,
+    unread: &mut UnreadParts,
+) -> io::Result<()> {
     let mut lines = MeshLines::default();
     let is_read = each_line(text, unread, |line| Ok(lines.take(DOCUMENT, line, reading)?))?;
     if is_read && let Err(error) = lines.end() {
@@ -265,7 +269,7 @@ fn read_mesh(text: &mut Text<'_, impl BufRead>, reading: &mut MeshReading, unrea
 
 /// Reads one report per line, from the first line on.
 fn read_lines(
-    text: &mut Text<'_, impl BufRead>,
+    text: &mut LimitedText<'_, impl BufRead>,
     reading: &mut MeshReading,
     unread: &mut UnreadParts,
 ) -> io::Result<()> {
@@ -296,7 +300,7 @@ struct InputDocument<'a> {
 
 /// Reads a sequence of meshes and reports in any format, from the first line on.
 fn read_whole(
-    text: &mut Text<'_, impl BufRead>,
+    text: &mut LimitedText<'_, impl BufRead>,
     reading: &mut MeshReading,
     unread: &mut UnreadParts,
 ) -> io::Result<()> {

@@ -125,7 +125,7 @@ async fn once(
 /// Asks act what it has done, if there is one beside these agents.
 async fn act_of(verdicts: &Verdicts) -> Option<ActSummary> {
     match verdicts {
-        Verdicts::Agreed(agents) | Verdicts::Collected(agents) => act::of_agents(agents).await,
+        Verdicts::Agreed(agents) | Verdicts::Collected(agents) => act::said_by_agents(agents).await,
         Verdicts::Read(_) => None,
     }
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::summary::NodeSummary;
 use crate::sys::console::printable;
-use crate::sys::table::{self, Cell, ColumnKind, kilobytes, known, percent, time};
+use crate::sys::table::{self, ColumnKind, TableCell, kilobytes, known, percent, time};
 use crate::sys::terminal::Terminal;
 
 /// The number of nodes that a group needs for a meaningful range.
@@ -143,7 +143,7 @@ pub fn render(groups: &[BuildGroup], nodes: &[NodeSummary], is_wide: bool, termi
             ),
             known(group.cpu_seconds_per_probe, |range| if is_wide { range.show(time) } else { time(range.median) }),
         ]
-        .map(Cell::from)
+        .map(TableCell::from)
     };
     let mut text = table::render_on(terminal, heads, groups.iter().map(cells));
     let mut sentence = |sentence: &str| {

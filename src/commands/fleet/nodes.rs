@@ -8,7 +8,7 @@ use crate::check::Check;
 use crate::config::Column;
 use crate::report::Network;
 use crate::sys::console::printable;
-use crate::sys::table::{self, Cell, ColumnKind, kilobytes, known, percent, time};
+use crate::sys::table::{self, ColumnKind, TableCell, kilobytes, known, percent, time};
 use crate::sys::terminal::{Terminal, Tint};
 
 /// Sorts the summaries: texts from A to Z, numbers the largest first. Unknown values come last, and
@@ -191,12 +191,12 @@ fn common<'a>(
     nodes.all(|node| text(node) == Some(first)).then(|| format!("{name} {}", printable(first)))
 }
 
-fn text_cell(text: Option<&String>) -> Cell {
+fn text_cell(text: Option<&String>) -> TableCell {
     known(text, String::clone).into()
 }
 
-fn loss(share: Option<f64>) -> Cell {
-    Cell::tinted(known(share, percent), Tint::Bad, share.is_some_and(|share| share > 0.0))
+fn loss(share: Option<f64>) -> TableCell {
+    TableCell::tinted(known(share, percent), Tint::Bad, share.is_some_and(|share| share > 0.0))
 }
 
 /// The number of links, and of other members. Each member may have several links.
@@ -205,13 +205,13 @@ fn links_and_members(node: &NodeSummary) -> String {
     known(node.links, |links| format!("{links}{}", others.unwrap_or_default()))
 }
 
-fn watchers(node: &NodeSummary) -> Cell {
+fn watchers(node: &NodeSummary) -> TableCell {
     let missing = node.watchers_missing.filter(|missing| *missing > 0);
     let text = known(node.watchers, |watchers| match missing {
         Some(missing) => format!("{watchers} (-{missing})"),
         None => watchers.to_string(),
     });
-    Cell::tinted(text, Tint::Warning, missing.is_some())
+    TableCell::tinted(text, Tint::Warning, missing.is_some())
 }
 
 fn worst_peer(node: &NodeSummary) -> Option<String> {
@@ -220,15 +220,15 @@ fn worst_peer(node: &NodeSummary) -> Option<String> {
     node.worst_peer.as_ref().map(|peer| format!("{peer}{network}"))
 }
 
-fn last(node: &NodeSummary) -> Cell {
+fn last(node: &NodeSummary) -> TableCell {
     if let Some(error) = &node.error {
-        return Cell::tinted(error.clone(), Tint::Bad, true);
+        return TableCell::tinted(error.clone(), Tint::Bad, true);
     }
     let text = known(worst_peer(node), |peer| {
         let p99 = node.worst_peer_rtt_p99_seconds.map(|p99| format!(", p99 {}", time(p99))).unwrap_or_default();
         format!("{peer}: loss {}{p99}", known(node.worst_peer_loss, percent))
     });
-    Cell::tinted(text, Tint::Bad, node.worst_peer_loss.is_some_and(|share| share > 0.0))
+    TableCell::tinted(text, Tint::Bad, node.worst_peer_loss.is_some_and(|share| share > 0.0))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::output::{PingForm, TargetLabel};
 use crate::limits::FLOWS_MAX;
 use crate::prober::Flow;
-use crate::sys::table::{self, Cell, ColumnKind, known, percent};
+use crate::sys::table::{self, ColumnKind, TableCell, known, percent};
 use crate::sys::terminal::Tint;
 
 /// The counts of one flow.
@@ -66,11 +66,11 @@ pub fn summary(
     match form {
         PingForm::Text(terminal) => {
             let losing = all.filter(|(.., loses)| *loses);
-            let lines: Vec<[Cell; HEADS.len()]> = losing
+            let lines: Vec<[TableCell; HEADS.len()]> = losing
                 .map(|(index, label, flow, count, _)| {
                     let probes = count.received + count.lost;
                     let loss = known((probes > 0).then(|| count.lost as f64 / probes as f64), percent);
-                    let bad = |text| Cell::tinted(text, Tint::Bad, count.lost > 0);
+                    let bad = |text| TableCell::tinted(text, Tint::Bad, count.lost > 0);
                     [
                         label.name().to_owned().into(),
                         flow.0.to_string().into(),

@@ -33,7 +33,7 @@ use crate::discovery::dns::{self, ResolveError};
 use crate::peers::SlotId;
 use crate::prober::icmp::IcmpSocketError;
 use crate::prober::udp::UdpSocketError;
-use crate::prober::udp::trace::Trace;
+use crate::prober::udp::trace::TracedFlow;
 use crate::prober::{Clock as _, Event, Flow, MonotonicClock, Observation, Pacer};
 use crate::sys::console::WRITE_RETRY;
 use crate::sys::priority;
@@ -251,7 +251,7 @@ impl Ping {
 const WRITE: &str = "write to standard output";
 
 impl Results {
-    fn traced(&mut self, trace: &Trace, port: Option<u16>) {
+    fn traced(&mut self, trace: &TracedFlow, port: Option<u16>) {
         if let Some(label) = self.labels.get(trace.slot.index()) {
             paths::trace(&mut self.outbox.text, self.form, label, trace, port);
         }

@@ -11,7 +11,7 @@ use super::rtts::Quantiles;
 use super::tally::{ProbeOutcome, TargetCounters};
 use crate::config::PingSettings;
 use crate::sys::console::{escaped, printable};
-use crate::sys::table::{self, Cell, ColumnKind, known, percent};
+use crate::sys::table::{self, ColumnKind, TableCell, known, percent};
 use crate::sys::terminal::{Terminal, Tint};
 use crate::units::Nanos;
 
@@ -194,12 +194,12 @@ const HEADS: [(&str, ColumnKind); 15] = [
     ("MAX", ColumnKind::Number),
 ];
 
-fn cells(label: &TargetLabel, tally: &TargetCounters) -> [Cell; HEADS.len()] {
+fn cells(label: &TargetLabel, tally: &TargetCounters) -> [TableCell; HEADS.len()] {
     let share = |part: u64, whole: u64| known((whole > 0).then(|| part as f64 / whole as f64), percent);
     let quantiles = tally.rtts.quantiles();
     let time = |field: SelectQuantile| known(quantiles, |quantiles| Time(field(quantiles)).to_string());
     let [min, p50, p99, max] = QUANTILES.map(|(_, field)| time(field).into());
-    let bad = |text: String, number: u64| Cell::tinted(text, Tint::Bad, number > 0);
+    let bad = |text: String, number: u64| TableCell::tinted(text, Tint::Bad, number > 0);
     let count = |number: u64| number.to_string().into();
     [
         label.name.clone().into(),

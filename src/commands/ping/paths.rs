@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::output::{PingForm, Seconds, TargetLabel, Time};
-use crate::prober::udp::trace::{End, Trace};
-use crate::sys::table::{self, Cell, ColumnKind, known};
+use crate::prober::udp::trace::{End, TracedFlow};
+use crate::sys::table::{self, ColumnKind, TableCell, known};
 use crate::sys::terminal::Tint;
 
 const HEADS: [(&str, ColumnKind); 5] = [
@@ -16,7 +16,7 @@ const HEADS: [(&str, ColumnKind); 5] = [
 ];
 
 /// Writes a trace of a target, of the flow with this source port.
-pub fn trace(text: &mut String, form: PingForm, label: &TargetLabel, trace: &Trace, port: Option<u16>) {
+pub fn trace(text: &mut String, form: PingForm, label: &TargetLabel, trace: &TracedFlow, port: Option<u16>) {
     match form {
         PingForm::Text(terminal) => {
             let port = known(port, |port| port.to_string());
@@ -27,7 +27,7 @@ pub fn trace(text: &mut String, form: PingForm, label: &TargetLabel, trace: &Tra
                     ttl.to_string().into(),
                     known(hop.address, |address| address.to_string()).into(),
                     hop.sent.to_string().into(),
-                    Cell::tinted(hop.answered.to_string(), Tint::Bad, !is_silent && hop.answered < hop.sent),
+                    TableCell::tinted(hop.answered.to_string(), Tint::Bad, !is_silent && hop.answered < hop.sent),
                     known(hop.best_rtt(), |rtt| Time(rtt).to_string()).into(),
                 ]
             });

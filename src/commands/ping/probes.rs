@@ -8,7 +8,7 @@ use super::{PingError, REPLIES_WAIT, Results};
 use crate::config::{PingSettings, UdpPing};
 use crate::peers::{Change, Network, SlotId, ZoneId};
 use crate::prober::icmp::IcmpSockets;
-use crate::prober::udp::trace::{Reason, Trace};
+use crate::prober::udp::trace::{Reason, TracedFlow};
 use crate::prober::udp::{Explorer, Udp, UdpSockets, UdpWire as _};
 use crate::prober::{Clock as _, Flow, Icmp, IcmpProber, MonotonicClock, Pacer, Settings, Sources, UdpProber};
 use crate::units::Nanos;
@@ -168,7 +168,7 @@ impl UdpProbes {
         }
         if let Some(trace) = self.explorer.tracer.take_finished() {
             let over_ipv6 = self.addresses.get(trace.slot.index()).is_some_and(IpAddr::is_ipv6);
-            let trace: Trace = *trace;
+            let trace: TracedFlow = *trace;
             let port = self.prober.wire_ref().source_port(trace.flow, over_ipv6);
             results.traced(&trace, port);
         }

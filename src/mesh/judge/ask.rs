@@ -44,10 +44,16 @@ pub async fn kept(ranked: &[Ranked], port: u16, answer: Duration) -> Vec<JudgeSt
 }
 
 /// A path, and how an answer to it is read.
-type AnswerForm = (&'static str, fn(&str, &[u8], u64) -> Option<JudgeStatement>);
+type JudgeAnswerForm = (&'static str, fn(&str, &[u8], u64) -> Option<JudgeStatement>);
 
 /// Asks members in their order, three at a time, until `wanted` have answered.
-async fn some(order: &[&Ranked], port: u16, answer: Duration, wanted: usize, form: AnswerForm) -> Vec<JudgeStatement> {
+async fn some(
+    order: &[&Ranked],
+    port: u16,
+    answer: Duration,
+    wanted: usize,
+    form: JudgeAnswerForm,
+) -> Vec<JudgeStatement> {
     let mut found: Vec<JudgeStatement> = Vec::new();
     for some in order.chunks(JUDGES) {
         let asked: Vec<Asked<'_>> =
@@ -62,7 +68,7 @@ async fn some(order: &[&Ranked], port: u16, answer: Duration, wanted: usize, for
 
 type Asked<'a> = Pin<Box<dyn Future<Output = Option<JudgeStatement>> + 'a>>;
 
-async fn ask(member: &Ranked, port: u16, answer: Duration, (path, read): AnswerForm) -> Option<JudgeStatement> {
+async fn ask(member: &Ranked, port: u16, answer: Duration, (path, read): JudgeAnswerForm) -> Option<JudgeStatement> {
     match client::get(member.server(port), path, JUDGE_DOCUMENT_BYTES_MAX, answer).await {
         Ok(body) => read(&member.node, &body, clock::realtime().as_secs()),
         Err(error) => {

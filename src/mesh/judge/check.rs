@@ -13,7 +13,7 @@ use crate::units::Nanos;
 
 /// The check of an agent. There is one at a time.
 #[derive(Default)]
-pub enum Check<'a> {
+pub enum RankCheck<'a> {
     /// No check has begun.
     #[default]
     Idle,
@@ -23,7 +23,7 @@ pub enum Check<'a> {
     Done(Seen),
 }
 
-impl Check<'_> {
+impl RankCheck<'_> {
     /// Whether the next check may begin.
     pub const fn is_idle(&self) -> bool {
         matches!(self, Self::Idle)

@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
 
-use self::check::Check;
+use self::check::RankCheck;
 use self::document::{Held, JudgeStatement};
 use self::nodes::{KeptNodes, NodesBody, relay};
 use self::published::{Judging, LastJudgement};
@@ -263,7 +263,7 @@ impl Judges {
         let mut next_check = clock::monotonic().plus(times.check.into());
         // In a rollout the members that keep the past are replaced within seconds.
         let mut next_copy = clock::monotonic();
-        let mut check = Check::default();
+        let mut check = RankCheck::default();
         loop {
             let next_round = term.as_ref().map(|term: &Term| term.next_round);
             let wakes = [next_round, check.is_idle().then_some(next_check)];
@@ -314,13 +314,13 @@ impl Judges {
     }
 
     /// Begins to ask better-ranked members whether they judge.
-    fn look(&self, role: Role) -> Check<'_> {
+    fn look(&self, role: Role) -> RankCheck<'_> {
         let roster = self.roster();
         let is_small = roster.ranks().others().len() < JUDGES;
         match roster.ranks().better().map(<[Ranked]>::len) {
-            Some(better) if better >= JUDGES => Check::Asks(Box::pin(self.ask(role, roster))),
+            Some(better) if better >= JUDGES => RankCheck::Asks(Box::pin(self.ask(role, roster))),
             // Fewer are not enough, whatever they answer.
-            better => Check::Done(Seen { better, is_small, ..Seen::default() }),
+            better => RankCheck::Done(Seen { better, is_small, ..Seen::default() }),
         }
     }
 

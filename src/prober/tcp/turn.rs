@@ -10,7 +10,7 @@ use crate::limits::{
     TCP_ACCEPTS_MAX, TCP_ACCEPTS_PER_SECOND, TCP_BACKLOG, TCP_INTERVAL, TCP_STRANGERS_EVERY, TCP_STRANGERS_MAX,
 };
 use crate::peers::{Change, Compaction, SlotId};
-use crate::prober::probing::{Common, Protocol, SlotHolder};
+use crate::prober::probing::{Common, ProbeProtocol, SlotHolder};
 use crate::prober::{Clock, Engine, Event, Moment, Observation, Prober, Schedule, SendError, Settings};
 use crate::units::Nanos;
 
@@ -115,7 +115,7 @@ impl<W: TcpWire, C: Clock> Prober<Tcp<W>, C> {
     }
 }
 
-impl<W: TcpWire> Protocol for Tcp<W> {
+impl<W: TcpWire> ProbeProtocol for Tcp<W> {
     const PROBES_NODES: bool = false;
 
     fn resident_bytes(&self) -> usize {

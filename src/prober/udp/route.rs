@@ -66,7 +66,7 @@ impl KernelRoutes {
         attribute[4..].copy_from_slice(address);
         let mut answer = [0; ANSWER_BYTES];
         let found = self.ask(libc::RTM_GETROUTE, route.get(..length)?, libc::RTM_NEWROUTE, &mut answer)?;
-        let Way { device, mtu } = Way::read(found.get(ROUTE_BYTES..)?)?;
+        let RouteWay { device, mtu } = RouteWay::read(found.get(ROUTE_BYTES..)?)?;
         let mut link = [0; LINK_BYTES];
         link[4..8].copy_from_slice(&device.to_ne_bytes());
         let found = self.ask(libc::RTM_GETLINK, &link, libc::RTM_NEWLINK, &mut answer)?;
@@ -95,12 +95,12 @@ impl KernelRoutes {
 }
 
 /// The device of a route, and the MTU that is set for it.
-struct Way {
+struct RouteWay {
     device: u32,
     mtu: Option<u32>,
 }
 
-impl Way {
+impl RouteWay {
     fn read(bytes: &[u8]) -> Option<Self> {
         let (mut device, mut mtu) = (None, None);
         for (kind, value) in attributes(bytes) {
@@ -156,14 +156,14 @@ mod tests {
             bytes.extend(kind.to_ne_bytes());
             bytes.extend(value);
         }
-        let way = Way::read(&bytes).unwrap();
+        let way = RouteWay::read(&bytes).unwrap();
         assert_eq!(way.device, 7);
         assert_eq!(way.mtu, Some(u32::from_ne_bytes([0x14, 5, 0, 0])));
         for cut in 0..bytes.len() {
-            let way = Way::read(&bytes[..cut]);
+            let way = RouteWay::read(&bytes[..cut]);
             assert_eq!(way.is_some(), cut >= 8, "{cut}");
             assert!(way.is_none_or(|way| way.mtu.is_none()));
         }
-        assert!(Way::read(&[0; 64]).is_none(), "a length of zero ends it");
+        assert!(RouteWay::read(&[0; 64]).is_none(), "a length of zero ends it");
     }
 }

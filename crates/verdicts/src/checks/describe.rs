@@ -4,9 +4,9 @@ use kube_canary_model::check::CheckFailure;
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::{CheckCause, Confidence, Figure, Kind, Severity, Verdict};
 
-use super::evidence::{NodeAttempts, Outcome, Scope};
+use super::evidence::{BadOutcome, NodeAttempts, Scope};
 use super::over::Over;
-use super::search::{Finding, Part};
+use super::search::{CheckFinding, CheckPart};
 use crate::CERTAIN_NATS;
 use crate::subject;
 
@@ -20,7 +20,7 @@ const CRITICAL_IN_ROW: u32 = 2;
 
 /// What the nodes of a cause report.
 #[derive(Default)]
-struct Detail {
+struct CheckDetail {
     nodes: u32,
     hit: u32,
     tried: u32,
@@ -36,7 +36,7 @@ struct Detail {
     over: Over,
 }
 
-impl Detail {
+impl CheckDetail {
     fn add(&mut self, node: &NodeAttempts, seconds: f64) {
         self.nodes += 1;
         self.tried = self.tried.saturating_add(node.tried);
@@ -76,14 +76,14 @@ fn middle<T: Copy>(mut values: Vec<T>, compare: impl FnMut(&T, &T) -> std::cmp::
 }
 
 /// Returns the verdicts over these causes.
-pub fn verdicts(scope: &Scope<'_>, found: &[Finding]) -> Vec<Verdict> {
-    let describe = |finding: &Finding| {
+pub fn verdicts(scope: &Scope<'_>, found: &[CheckFinding]) -> Vec<Verdict> {
+    let describe = |finding: &CheckFinding| {
         // The figures of a target are without what stands out from it.
         let is_apart = |node: &NodeAttempts| {
-            let mut others = found.iter().filter(|other| other.part != Part::Target);
-            finding.part == Part::Target && others.any(|other| other.part.covers(node.node, node.zone))
+            let mut others = found.iter().filter(|other| other.part != CheckPart::Target);
+            finding.part == CheckPart::Target && others.any(|other| other.part.covers(node.node, node.zone))
         };
-        let mut detail = Detail::default();
+        let mut detail = CheckDetail::default();
         for node in scope.nodes().filter(|node| finding.part.covers(node.node, node.zone) && !is_apart(node)) {
             detail.add(&node, scope.seconds(node.node));
         }
@@ -92,16 +92,16 @@ pub fn verdicts(scope: &Scope<'_>, found: &[Finding]) -> Vec<Verdict> {
     found.iter().map(describe).collect()
 }
 
-fn verdict(scope: &Scope<'_>, finding: &Finding, detail: Detail) -> Verdict {
+fn verdict(scope: &Scope<'_>, finding: &CheckFinding, detail: CheckDetail) -> Verdict {
     let matrix = scope.matrix;
     let who = match finding.part {
-        Part::Target => ALL_NODES,
-        Part::Zone(zone) => matrix.zone_name(zone),
-        Part::Node(node) => matrix.name(node),
+        CheckPart::Target => ALL_NODES,
+        CheckPart::Zone(zone) => matrix.zone_name(zone),
+        CheckPart::Node(node) => matrix.name(node),
     };
     let name = matrix.check_names().get(usize::from(scope.check)).map_or("", |name| &**name);
     let mut verdict = Verdict::new(Kind::Check, subject::from_ends(who, name), Network::Pod);
-    let is_failing = scope.outcome == Outcome::Failed;
+    let is_failing = scope.outcome == BadOutcome::Failed;
     let failure = CheckFailure::most_frequent(&detail.reasons).filter(|_| is_failing);
     verdict.check = Some(CheckCause { kind: scope.kind, failure });
     verdict.weight = finding.score;
@@ -121,7 +121,7 @@ fn verdict(scope: &Scope<'_>, finding: &Finding, detail: Detail) -> Verdict {
     if detail.slow > 0 {
         figures.set(Figure::SlowAttempts, detail.slow.into());
     }
-    if matches!(finding.part, Part::Zone(_)) {
+    if matches!(finding.part, CheckPart::Zone(_)) {
         figures.set(Figure::IsZone, 1.0);
     }
     if let Some([servers, failing]) = middle(detail.servers, |a, b| a[1].cmp(&b[1]).then(a[0].cmp(&b[0]))) {
@@ -139,7 +139,7 @@ fn verdict(scope: &Scope<'_>, finding: &Finding, detail: Detail) -> Verdict {
 }
 
 /// Sets when it began, since when it is calm, and when it ended.
-fn set_times(verdict: &mut Verdict, scope: &Scope<'_>, detail: &Detail) {
+fn set_times(verdict: &mut Verdict, scope: &Scope<'_>, detail: &CheckDetail) {
     let (_, last_read) = scope.matrix.reads();
     let since = middle(detail.since.clone(), i16::cmp);
     #[expect(clippy::cast_possible_truncation, reason = "at most 255 minutes")]

@@ -5,7 +5,7 @@ use kube_canary_model::report::{Method, Methods};
 use kube_canary_model::verdict::{Figure, Kind, Verdict};
 
 use crate::agents::Standing;
-use crate::matrix::{Attempts, BadAttempts, Matrix, RowPresence};
+use crate::matrix::{BadAttempts, Matrix, RowPresence, TriedAttempts};
 use crate::slices::yield_now;
 use crate::subject;
 
@@ -36,7 +36,7 @@ pub fn window_seconds(seconds: f64) -> f64 {
 
 /// What attempts are counted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum BadOutcome {
     /// Attempts that failed, for any reason.
     Failed,
     /// Their answers were slow.
@@ -208,7 +208,7 @@ pub struct Scope<'a> {
     /// What it asks for.
     pub kind: CheckKind,
     /// The outcome that is counted.
-    pub outcome: Outcome,
+    pub outcome: BadOutcome,
     /// If only attempts of the last this many seconds count, because those before belong to a
     /// target that is over.
     pub since: Option<f64>,
@@ -223,12 +223,12 @@ impl Scope<'_> {
         attempts.filter_map(|(attempts, bad)| self.node(attempts, bad))
     }
 
-    fn node(&self, attempts: Attempts, bad: Option<BadAttempts>) -> Option<NodeAttempts> {
-        let Attempts { node, tried, .. } = attempts;
+    fn node(&self, attempts: TriedAttempts, bad: Option<BadAttempts>) -> Option<NodeAttempts> {
+        let TriedAttempts { node, tried, .. } = attempts;
         let (hit, failed_in_row) = match (self.outcome, bad) {
             (_, None) => (0, 0),
-            (Outcome::Failed, Some(bad)) => (bad.failed, bad.failed_in_row),
-            (Outcome::Slow, Some(bad)) => (bad.slow, 0),
+            (BadOutcome::Failed, Some(bad)) => (bad.failed, bad.failed_in_row),
+            (BadOutcome::Slow, Some(bad)) => (bad.slow, 0),
         };
         if bad.is_some_and(|bad| hit > 0 && self.is_explained(bad)) {
             return None;
@@ -255,7 +255,7 @@ impl Scope<'_> {
         let bits = self.explained.of_nodes[usize::from(bad.node)];
         let of_kind = methods(bad.kind);
         match (self.outcome, bad.reason) {
-            (Outcome::Slow, _) => bits & (SLOW | CHECK_FAILS | of_kind) != 0,
+            (BadOutcome::Slow, _) => bits & (SLOW | CHECK_FAILS | of_kind) != 0,
             (_, Some(CheckFailure::Unresolved)) => bits & (DNS_FAILS | of_kind | bit(Method::Udp)) != 0,
             (_, Some(CheckFailure::Timeout | CheckFailure::NoRoute | CheckFailure::NotSent | CheckFailure::Closed)) => {
                 bits & of_kind != 0

@@ -7,7 +7,7 @@
 
 use kube_canary_model::limits::MESH_ZONES_MAX;
 
-use super::evidence::{NodeAttempts, Outcome, Scope};
+use super::evidence::{BadOutcome, NodeAttempts, Scope};
 use super::over::Over;
 use crate::causes::CAUSES_MAX;
 use crate::matrix::{Matrix, ZONE_UNKNOWN};
@@ -43,7 +43,7 @@ const ROUNDS: usize = 3;
 
 /// What a cause is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum CheckPart {
     /// The target, for all nodes.
     Target,
     /// The attempts of a zone, by its number.
@@ -52,7 +52,7 @@ pub enum Part {
     Node(u16),
 }
 
-impl Part {
+impl CheckPart {
     /// Whether the attempts of a node in this zone belong to it.
     pub fn covers(self, node: u16, zone: u8) -> bool {
         match self {
@@ -65,9 +65,9 @@ impl Part {
 
 /// A cause of bad attempts, and the evidence that it has.
 #[derive(Clone, Copy, Debug)]
-pub struct Finding {
+pub struct CheckFinding {
     /// What the cause is about.
-    pub part: Part,
+    pub part: CheckPart,
     /// Nats of likelihood beyond the cost of the cause.
     pub score: f64,
 }
@@ -108,14 +108,14 @@ impl NodeSums {
 /// The zones and nodes that stand out from a rate, and what is left.
 #[derive(Debug, Default)]
 struct Apart {
-    found: Vec<Finding>,
+    found: Vec<CheckFinding>,
     /// Nats of all of them beyond the rate that all nodes share, less their costs.
     score: f64,
     rest: NodeSums,
 }
 
 /// The whole of a check.
-struct Search<'a> {
+struct CheckSearch<'a> {
     scope: &'a Scope<'a>,
     all: NodeSums,
     zones: [NodeSums; MESH_ZONES_MAX],
@@ -130,8 +130,8 @@ struct Search<'a> {
 
 /// Returns the causes of a check's bad attempts: the target first, if it is one, then at most
 /// [`CAUSES_MAX`] zones and nodes.
-pub fn search(scope: &Scope<'_>) -> Vec<Finding> {
-    let search = Search::new(scope);
+pub fn search(scope: &Scope<'_>) -> Vec<CheckFinding> {
+    let search = CheckSearch::new(scope);
     if search.all.tally.lost == 0 || search.background >= 1.0 {
         return Vec::new();
     }
@@ -139,12 +139,12 @@ pub fn search(scope: &Scope<'_>) -> Vec<Finding> {
     let mut found = match search.with_target() {
         Some((with, target)) if search.is_target_sure() || with.score + target > without.score => {
             let mut found = with.found;
-            found.insert(0, Finding { part: Part::Target, score: target });
+            found.insert(0, CheckFinding { part: CheckPart::Target, score: target });
             found
         }
         _ => without.found,
     };
-    if found.first().is_some_and(|finding| finding.part == Part::Target) {
+    if found.first().is_some_and(|finding| finding.part == CheckPart::Target) {
         let known = found.clone();
         found.extend(later(scope).into_iter().filter(|later| known.iter().all(|known| known.part != later.part)));
     }
@@ -154,7 +154,7 @@ pub fn search(scope: &Scope<'_>) -> Vec<Finding> {
 
 /// Returns what fails since a target is over: its recent windows would hide that for a minute. It
 /// is over if all but the nodes that fail now have enough good attempts.
-fn later(scope: &Scope<'_>) -> Vec<Finding> {
+fn later(scope: &Scope<'_>) -> Vec<CheckFinding> {
     let is_failing = |node: &NodeAttempts| node.in_row() >= AGAIN_IN_ROW;
     if scope.since.is_some() || !scope.nodes().any(|node| is_failing(&node)) {
         return Vec::new();
@@ -164,15 +164,15 @@ fn later(scope: &Scope<'_>) -> Vec<Finding> {
     let Some(since) = over.ages().over else { return Vec::new() };
     let found = search(&Scope { since: Some(since), ..*scope });
     // If it is the target again, it is not over.
-    if found.iter().any(|finding| finding.part == Part::Target) { Vec::new() } else { found }
+    if found.iter().any(|finding| finding.part == CheckPart::Target) { Vec::new() } else { found }
 }
 
 /// Keeps this many causes: the target, then zones, then nodes, each the strongest first.
-fn keep_strongest(found: &mut Vec<Finding>, most: usize, matrix: &Matrix) {
-    let rank = |part: Part| match part {
-        Part::Target => (0, ""),
-        Part::Zone(zone) => (1, matrix.zone_name(zone)),
-        Part::Node(node) => (2, matrix.name(node)),
+fn keep_strongest(found: &mut Vec<CheckFinding>, most: usize, matrix: &Matrix) {
+    let rank = |part: CheckPart| match part {
+        CheckPart::Target => (0, ""),
+        CheckPart::Zone(zone) => (1, matrix.zone_name(zone)),
+        CheckPart::Node(node) => (2, matrix.name(node)),
     };
     // Judges number nodes each in its own order, and must name the same ones.
     found.sort_by(|a, b| {
@@ -183,9 +183,9 @@ fn keep_strongest(found: &mut Vec<Finding>, most: usize, matrix: &Matrix) {
     found.truncate(most);
 }
 
-impl<'a> Search<'a> {
+impl<'a> CheckSearch<'a> {
     fn new(scope: &'a Scope<'a>) -> Self {
-        let place = usize::from(scope.outcome == Outcome::Slow);
+        let place = usize::from(scope.outcome == BadOutcome::Slow);
         let background = BACKGROUND[place].max(scope.expected());
         let (mut zones, mut calm) = ([NodeSums::default(); MESH_ZONES_MAX], Tally::default());
         let mut answered = 0;
@@ -219,7 +219,7 @@ impl<'a> Search<'a> {
         let mut apart = Apart::default();
         for (zone, sums) in (0_u8..).zip(&zones) {
             let Some(score) = self.zone(zone, sums, rate).filter(|score| *score >= sums.apart) else { continue };
-            apart.found.push(Finding { part: Part::Zone(zone), score });
+            apart.found.push(CheckFinding { part: CheckPart::Zone(zone), score });
             apart.score += gain(sums.tally.lost, sums.tally.probes, self.calm) - self.zone_cost();
         }
         let in_zones = apart.found.clone();
@@ -231,7 +231,7 @@ impl<'a> Search<'a> {
                 apart.rest.add(&node, self.background);
                 continue;
             };
-            apart.found.push(Finding { part: Part::Node(node.node), score });
+            apart.found.push(CheckFinding { part: CheckPart::Node(node.node), score });
             // Half of all nodes may stand out.
             if apart.found.len() > 4 * CAUSES_MAX {
                 keep_strongest(&mut apart.found, CAUSES_MAX + 1, self.scope.matrix);
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
         let is_cause = tally.lost >= BAD_MIN
             && hit >= 2
             // It may be the zone, as soon as more is known.
-            && !self.is_of_zone(|sums| sums.hit)
+            && !self.is_one_zone(|sums| sums.hit)
             && tally.rate() >= self.rate_min
             && gain(tally.lost, tally.probes, self.background) >= NATS
             && (is_spread(tally, [nodes, hit]) || self.is_target_sure());
@@ -298,7 +298,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether a zone has this in most of its nodes, and few nodes elsewhere have it.
-    fn is_of_zone(&self, has: fn(&NodeSums) -> u32) -> bool {
+    fn is_one_zone(&self, has: fn(&NodeSums) -> u32) -> bool {
         self.zones[1..].iter().any(|sums| {
             let [nodes, elsewhere] = [self.all.nodes - sums.nodes, has(&self.all) - has(sums)];
             sums.nodes >= 2 && has(sums) * 2 > sums.nodes && nodes >= 2 && elsewhere * FEW_ONE_OF <= nodes
@@ -307,6 +307,6 @@ impl<'a> Search<'a> {
 
     /// Whether it fails for most nodes, and no zone has nearly all of these.
     fn is_target_sure(&self) -> bool {
-        self.all.failing * 2 > self.all.nodes && !self.is_of_zone(|sums| sums.failing)
+        self.all.failing * 2 > self.all.nodes && !self.is_one_zone(|sums| sums.failing)
     }
 }

@@ -52,7 +52,7 @@ impl Layer {
     pub const ALL: [Self; 4] = [Self::Icmp, Self::Nodes, Self::Udp, Self::Tcp];
 
     /// Returns the layers of a set.
-    pub fn of_set(set: u8) -> impl Iterator<Item = Self> + Clone {
+    pub fn in_set(set: u8) -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(move |layer| set & layer.bit() != 0)
     }
 

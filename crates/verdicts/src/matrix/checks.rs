@@ -13,7 +13,7 @@ const TRIED_MAX: u32 = 72;
 
 /// The attempts of a node by one check in its recent window.
 #[derive(Clone, Copy, Debug)]
-pub struct Attempts {
+pub struct TriedAttempts {
     /// Number of the node.
     pub node: u16,
     /// Place of the check in the judge's list.
@@ -22,7 +22,7 @@ pub struct Attempts {
     pub tried: u8,
 }
 
-/// What is kept beside [`Attempts`] of a check of which some failed or were slow.
+/// What is kept beside [`TriedAttempts`] of a check of which some failed or were slow.
 #[derive(Clone, Copy, Debug)]
 pub struct BadAttempts {
     /// Number of the node.
@@ -49,7 +49,7 @@ pub struct BadAttempts {
     slow_from_seconds: f32,
 }
 
-const _: () = assert!(size_of::<Attempts>() == 4 && size_of::<BadAttempts>() == 20);
+const _: () = assert!(size_of::<TriedAttempts>() == 4 && size_of::<BadAttempts>() == 20);
 
 /// It is not known when it began.
 const NO_SINCE: i16 = i16::MIN;
@@ -83,11 +83,11 @@ fn byte(count: u32) -> u8 {
 
 /// What all reports say of the checks in the judge's own list.
 #[derive(Debug)]
-pub(super) struct Checks {
+pub(super) struct AttemptTable {
     names: Vec<Box<str>>,
     /// Bytes of the names.
     name_bytes: usize,
-    tried: List<Attempts>,
+    tried: List<TriedAttempts>,
     bad: List<BadAttempts>,
     /// The checks that the row has, which is being read, as a set of bits.
     said: u32,
@@ -95,10 +95,10 @@ pub(super) struct Checks {
 
 const _: () = assert!(CHECKS_MAX <= u32::BITS as usize);
 
-impl Checks {
+impl AttemptTable {
     /// Makes empty tables that take at most this many bytes each.
     pub fn new(bytes: usize) -> Self {
-        let (tried, bad) = (List::new(bytes / size_of::<Attempts>()), List::new(bytes / size_of::<BadAttempts>()));
+        let (tried, bad) = (List::new(bytes / size_of::<TriedAttempts>()), List::new(bytes / size_of::<BadAttempts>()));
         Self { names: Vec::new(), name_bytes: 0, tried, bad, said: 0 }
     }
 
@@ -137,7 +137,7 @@ impl Checks {
         let failed = scale(check.failed);
         let slow = scale(check.slow).min(tried - failed);
         let is_bad = failed + slow > 0;
-        let bytes = size_of::<Attempts>() + if is_bad { size_of::<BadAttempts>() } else { 0 };
+        let bytes = size_of::<TriedAttempts>() + if is_bad { size_of::<BadAttempts>() } else { 0 };
         // Without room, the links of the row do not fit either, which is counted.
         if tried == 0 || room < bytes {
             return true;
@@ -163,7 +163,7 @@ impl Checks {
                 return true;
             }
         }
-        _ = self.tried.push(Attempts { node, check: place, tried: byte(tried) });
+        _ = self.tried.push(TriedAttempts { node, check: place, tried: byte(tried) });
         true
     }
 
@@ -179,7 +179,7 @@ impl Checks {
     }
 
     /// Returns what the nodes report of a check, in the order of their numbers.
-    pub fn of(&self, check: u8) -> impl Iterator<Item = (Attempts, Option<BadAttempts>)> {
+    pub fn attempts(&self, check: u8) -> impl Iterator<Item = (TriedAttempts, Option<BadAttempts>)> {
         let from = self.tried.partition_point(|attempts| attempts.check < check);
         let to = self.tried.partition_point(|attempts| attempts.check <= check);
         let begin = self.bad.partition_point(|bad| bad.check < check);

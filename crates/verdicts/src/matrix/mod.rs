@@ -28,7 +28,7 @@ mod unsent;
 
 pub use bounds::{MatrixBounds, NotKept};
 pub use cell::{Cell, Layer, cells_of_peer, rtt_us, run};
-pub use checks::{Attempts, BadAttempts};
+pub use checks::{BadAttempts, TriedAttempts};
 pub use facts::{KnownNumber, SourceFacts};
 pub use lasting::Lasting;
 pub use links::{Hole, LinkWays, LosingFlows};
@@ -42,7 +42,7 @@ pub use unsent::UnsentLink;
 use std::ops::Range;
 
 use cell::Contents;
-use checks::Checks;
+use checks::AttemptTable;
 use links::LinkTables;
 use names::NameNumbers;
 use silence::SilenceTable;
@@ -121,7 +121,7 @@ pub struct Matrix {
     silence: SilenceTable,
     unsent: UnsentLinks,
     strangers: Strangers,
-    checks: Checks,
+    checks: AttemptTable,
     /// Number of nodes of the mesh as the first row reports it.
     members: u64,
     not_kept: NotKept,
@@ -158,7 +158,7 @@ impl Matrix {
             silence: SilenceTable::new(bounds.bytes),
             unsent: UnsentLinks::new(bounds.bytes),
             strangers: Strangers::new(bounds.bytes),
-            checks: Checks::new(bounds.bytes),
+            checks: AttemptTable::new(bounds.bytes),
             members: 0,
             not_kept: NotKept::default(),
             domains: domains::OfNodes::default(),

@@ -1,8 +1,8 @@
 //! What a finished matrix says: its nodes, rows, cells and what is kept beside them.
 
 use super::{
-    Attempts, BadAttempts, Cell, Hole, LastLosses, Layer, LinkWays, LosingFlows, Matrix, MatrixNode, MatrixRow,
-    Network, NotKept, SessionOf, StrangerAt, UNKNOWN, UnsentLink,
+    BadAttempts, Cell, Hole, LastLosses, Layer, LinkWays, LosingFlows, Matrix, MatrixNode, MatrixRow, Network, NotKept,
+    SessionOf, StrangerAt, TriedAttempts, UNKNOWN, UnsentLink,
 };
 
 impl Matrix {
@@ -113,8 +113,8 @@ impl Matrix {
 
     /// Returns what the nodes report of the check at this place, in the order of their numbers. The
     /// second part is there if some attempts failed or were slow. Only of a finished matrix.
-    pub fn attempts(&self, check: u8) -> impl Iterator<Item = (Attempts, Option<BadAttempts>)> {
-        self.checks.of(check)
+    pub fn attempts(&self, check: u8) -> impl Iterator<Item = (TriedAttempts, Option<BadAttempts>)> {
+        self.checks.attempts(check)
     }
 
     /// Returns the links that large packets do not pass.

@@ -39,7 +39,7 @@ fn kind(verdict: &Verdict) -> CheckKind {
 }
 
 /// Whether nothing comes back from the target, so that the way to it may be the reason.
-const fn is_of_way(failure: Option<CheckFailure>) -> bool {
+const fn is_way_to_target(failure: Option<CheckFailure>) -> bool {
     matches!(
         failure,
         Some(
@@ -60,7 +60,9 @@ pub fn title(verdict: &Verdict) -> String {
         (Who::AllNodes, check) if rate >= ALL => format!("{check} fails for {}", nodes(verdict)),
         (Who::AllNodes, check) => format!("{check} fails now and then for {}", nodes(verdict)),
         (Who::One(who), check) if verdict.is_slow() => format!("{check} is slow for {who}"),
-        (Who::One(who), check) if rate >= ALL && is_of_way(failure(verdict)) => format!("{who} cannot reach {check}"),
+        (Who::One(who), check) if rate >= ALL && is_way_to_target(failure(verdict)) => {
+            format!("{who} cannot reach {check}")
+        }
         (Who::One(who), check) if rate >= ALL => format!("{check} fails for {who}"),
         (Who::One(who), check) => format!("{check} fails now and then for {who}"),
     }
@@ -133,7 +135,7 @@ fn places(verdict: &Verdict) -> String {
     if is_of_all && PARTIAL.contains(&share) && (servers <= 1 || failing == 0) && may_have_backends(kind(verdict)) {
         return "; as with one of several backends".to_owned();
     }
-    if kind(verdict) == CheckKind::Service && !verdict.is_slow() && is_of_way(failure(verdict)) {
+    if kind(verdict) == CheckKind::Service && !verdict.is_slow() && is_way_to_target(failure(verdict)) {
         let place = if is_of_all { "on the nodes" } else { "there" };
         return format!(
             "; the agents behind it answer the probes of their peers: look at kube-proxy, or what replaces it, {place}"

@@ -9,7 +9,7 @@ use super::super::output::{self, PingForm, QUANTILES, Seconds, SelectQuantile, T
 use super::{AttemptCounters, EndedAttempt, time};
 use crate::config::PingCheck;
 use crate::sys::clock;
-use crate::sys::table::{self, Cell, ColumnKind, known, percent};
+use crate::sys::table::{self, ColumnKind, TableCell, known, percent};
 use crate::sys::terminal::{Terminal, Tint};
 use crate::units::Nanos;
 
@@ -124,14 +124,14 @@ fn object(text: &mut String, name: &str, tally: &AttemptCounters) {
     text.push_str("}\n");
 }
 
-fn cells(name: &str, tally: &AttemptCounters) -> [Cell; HEADS.len()] {
+fn cells(name: &str, tally: &AttemptCounters) -> [TableCell; HEADS.len()] {
     let AttemptCounters { good, failed, times } = tally;
     let tried = good + failed;
     let share = known((tried > 0).then(|| *failed as f64 / tried as f64), percent);
     let quantiles = times.quantiles();
     let time = |select: SelectQuantile| known(quantiles, |quantiles| Time(select(quantiles)).to_string());
     let [min, p50, p99, max] = QUANTILES.map(|(_, select)| time(select).into());
-    let bad = |text: String| Cell::tinted(text, Tint::Bad, *failed > 0);
+    let bad = |text: String| TableCell::tinted(text, Tint::Bad, *failed > 0);
     [
         name.to_owned().into(),
         tried.to_string().into(),

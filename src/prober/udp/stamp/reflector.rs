@@ -104,13 +104,13 @@ struct Watcher {
 
 /// The grid of the halves of the window of [`Heard`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Halves {
+struct HalvesGrid {
     /// When the first half began.
     begun: Nanos,
     half: Nanos,
 }
 
-impl Halves {
+impl HalvesGrid {
     /// Returns the number of the half at `now`.
     fn number(self, now: Nanos) -> u32 {
         u32::try_from(now.since(self.begun).0 / self.half.0).unwrap_or(u32::MAX)
@@ -128,7 +128,7 @@ pub struct Reflector {
     /// Port of the reflectors of the mesh, and so ours.
     port: u16,
     begun: Nanos,
-    halves: Halves,
+    halves: HalvesGrid,
     /// How long an idle pair keeps its place.
     kept: Nanos,
     members: MemberSet<Watcher>,
@@ -144,7 +144,7 @@ pub struct Reflector {
 impl Reflector {
     /// Makes a reflector without members, for a socket at `port`.
     pub fn new(port: u16, now: Nanos) -> Self {
-        let halves = Halves { begun: now, half: HALF };
+        let halves = HalvesGrid { begun: now, half: HALF };
         Self {
             port,
             begun: now,
@@ -170,7 +170,7 @@ impl Reflector {
     /// Sets the grid of the window of [`Heard`]. It is that of the prober's recent window, so that
     /// a report has both counts of the same time. Counts of another grid are dropped.
     pub fn set_halves(&mut self, begun: Nanos, half: Nanos) {
-        self.halves = Halves { begun, half: half.max(Nanos(1)) };
+        self.halves = HalvesGrid { begun, half: half.max(Nanos(1)) };
     }
 
     /// Replaces the members. Sessions and counts of those that stay are kept. Returns whether all

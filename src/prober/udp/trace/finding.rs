@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::path::{End, Trace};
+use super::path::{End, TracedFlow};
 use crate::prober::Unreachable;
 
 /// Hops that lose nothing are before the loss if chance explains that in less than this share of
@@ -60,7 +60,7 @@ impl fmt::Display for TraceFinding {
 
 impl TraceFinding {
     /// Returns what a trace that is over has found.
-    pub fn from_trace(trace: &Trace) -> Self {
+    pub fn from_trace(trace: &TracedFlow) -> Self {
         let last = trace.hops().last().and_then(|hop| hop.address);
         match (trace.end, last) {
             (End::Reached, _) => loses_behind(trace).unwrap_or(Self::Complete),
@@ -80,7 +80,7 @@ impl TraceFinding {
 /// be lost behind it.
 ///
 /// If answers may be lost on the way back, the path of these packets says nothing.
-fn loses_behind(trace: &Trace) -> Option<TraceFinding> {
+fn loses_behind(trace: &TracedFlow) -> Option<TraceFinding> {
     let (destination, routers) = trace.hops().split_last().filter(|_| trace.is_outbound())?;
     let at = routers.iter().rposition(|hop| hop.sent > 0 && hop.answered == hop.sent)?;
     let passed = f64::from(destination.answered) / f64::from(destination.sent.max(1));

@@ -36,5 +36,5 @@ mod tests;
 mod tracer;
 
 pub use finding::TraceFinding;
-pub use path::{End, HOPS_MAX, Hop, Reason, Trace};
+pub use path::{End, HOPS_MAX, Reason, TraceHop, TracedFlow};
 pub use tracer::{TraceProbe, Tracer};

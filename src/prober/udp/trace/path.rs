@@ -12,7 +12,7 @@ pub const HOPS_MAX: usize = 30;
 
 /// One hop of a trace. 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hop {
+pub struct TraceHop {
     /// The first address that answered; `None` if none did.
     pub address: Option<IpAddr>,
     /// Number of packets sent with this TTL.
@@ -23,9 +23,9 @@ pub struct Hop {
     best_ns: u32,
 }
 
-const _: () = assert!(size_of::<Hop>() == 24);
+const _: () = assert!(size_of::<TraceHop>() == 24);
 
-impl Hop {
+impl TraceHop {
     /// A TTL without any packet.
     pub(super) const NONE: Self = Self { address: None, sent: 0, answered: 0, best_ns: u32::MAX };
 
@@ -69,7 +69,7 @@ pub enum End {
 
 /// The path of one 5-tuple, at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trace {
+pub struct TracedFlow {
     /// The slot of the traced link.
     pub slot: SlotId,
     /// The source port of the packets.
@@ -84,18 +84,18 @@ pub struct Trace {
     pub finding: TraceFinding,
     /// Number of hops up to the last one that answered.
     len: u8,
-    hops: [Hop; HOPS_MAX],
+    hops: [TraceHop; HOPS_MAX],
 }
 
-impl Trace {
+impl TracedFlow {
     pub(super) const fn new(slot: SlotId, flow: Flow, reason: Reason, at: Nanos) -> Self {
         let (end, finding) = (End::Silent, TraceFinding::SilentBehind { last: None });
-        Self { slot, flow, reason, at, end, finding, len: 0, hops: [Hop::NONE; HOPS_MAX] }
+        Self { slot, flow, reason, at, end, finding, len: 0, hops: [TraceHop::NONE; HOPS_MAX] }
     }
 
     /// Returns the hops from TTL 1 to the last one that answered. Silent hops before it are
     /// included. If the destination has answered, it is the last.
-    pub fn hops(&self) -> &[Hop] {
+    pub fn hops(&self) -> &[TraceHop] {
         self.hops.get(..self.len.into()).unwrap_or_default()
     }
 
@@ -110,9 +110,9 @@ impl Trace {
     }
 
     /// Returns what is known of a TTL, from 1 on.
-    pub(super) fn hop(&self, ttl: u8) -> Hop {
+    pub(super) fn hop(&self, ttl: u8) -> TraceHop {
         let hop = ttl.checked_sub(1).and_then(|index| self.hops.get(usize::from(index)));
-        hop.copied().unwrap_or(Hop::NONE)
+        hop.copied().unwrap_or(TraceHop::NONE)
     }
 
     pub(super) fn sent(&mut self, ttl: u8) {
@@ -150,7 +150,7 @@ impl Trace {
             End::Refused(_) => (self.end, self.len) != (end, ttl),
         };
         if is_new_end {
-            *hop = Hop { sent: hop.sent, ..Hop::NONE };
+            *hop = TraceHop { sent: hop.sent, ..TraceHop::NONE };
         }
         hop.record(address, rtt);
         (self.end, self.len) = match (self.end, end) {

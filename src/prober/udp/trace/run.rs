@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::path::{End, HOPS_MAX, Reason, Trace};
+use super::path::{End, HOPS_MAX, Reason, TracedFlow};
 use crate::limits::TRACE_PACKETS_MAX;
 use crate::prober::{Moment, Refusal};
 use crate::units::Nanos;
@@ -45,7 +45,7 @@ struct TracePacket {
 /// Holds a trace that has not ended.
 #[derive(Debug)]
 pub struct Run {
-    pub trace: Trace,
+    pub trace: TracedFlow,
     pub to: SocketAddr,
     pass: u8,
     /// When the pass began.
@@ -61,7 +61,7 @@ const TTL_MAX: u8 = 30;
 const _: () = assert!(TTL_MAX as usize == HOPS_MAX && TRACE_PACKETS_MAX < u8::MAX as usize);
 
 impl Run {
-    pub fn new(trace: &Trace, to: SocketAddr, now: Nanos) -> Self {
+    pub fn new(trace: &TracedFlow, to: SocketAddr, now: Nanos) -> Self {
         let unsent = TracePacket { at: Nanos(0), ttl: 0, answered: true };
         Self {
             trace: *trace,

@@ -60,7 +60,7 @@ struct Net {
     arrivals: BinaryHeap<Reverse<Arrival>>,
     /// Times of all packets, with their slots.
     sent: Vec<(u64, u32)>,
-    finished: Vec<Trace>,
+    finished: Vec<TracedFlow>,
 }
 
 fn peer(slot: u32) -> IpAddr {
@@ -192,7 +192,7 @@ impl Net {
     }
 }
 
-fn addresses(trace: &Trace) -> Vec<Option<IpAddr>> {
+fn addresses(trace: &TracedFlow) -> Vec<Option<IpAddr>> {
     trace.hops().iter().map(|hop| hop.address).collect()
 }
 
@@ -365,7 +365,7 @@ fn a_refusal_is_no_silence_and_has_its_reason() {
 #[test]
 fn a_nearer_refusal_replaces_the_hop_that_answered_before_it() {
     let [far, near, router] = [[10, 0, 0, 5], [10, 0, 0, 4], [10, 0, 0, 3]].map(IpAddr::from);
-    let mut trace = Trace::new(SlotId(0), Flow(0), Reason::Requested, Nanos(0));
+    let mut trace = TracedFlow::new(SlotId(0), Flow(0), Reason::Requested, Nanos(0));
     let refused = End::Refused(Unreachable::Prohibited);
     trace.record(4, router, Nanos(1), End::Silent);
     trace.record(5, far, Nanos(1), refused);
@@ -381,7 +381,7 @@ fn a_nearer_refusal_replaces_the_hop_that_answered_before_it() {
 #[test]
 fn a_refusal_at_the_destination_takes_no_answer_of_it() {
     let [hop, destination] = [[10, 0, 0, 3], [10, 0, 0, 4]].map(IpAddr::from);
-    let mut trace = Trace::new(SlotId(0), Flow(0), Reason::Requested, Nanos(0));
+    let mut trace = TracedFlow::new(SlotId(0), Flow(0), Reason::Requested, Nanos(0));
     for _ in 0..20 {
         trace.sent(1);
         trace.sent(2);
@@ -456,7 +456,7 @@ fn a_link_is_traced_once_in_ten_minutes_and_few_in_a_minute() {
         }
         let traces = &net.finished;
         assert_eq!(traces[..3].iter().map(|trace| trace.slot.0).collect::<Vec<_>>(), [29, 28, 27], "the worst first");
-        let apart = |a: &Trace, b: &Trace| (b.at.0 - a.at.0) / SECOND;
+        let apart = |a: &TracedFlow, b: &TracedFlow| (b.at.0 - a.at.0) / SECOND;
         let gaps: Vec<u64> = traces.windows(2).map(|two| apart(&two[0], &two[1])).collect();
         assert!(gaps.iter().all(|gap| (pause..pause + 4).contains(gap)), "{members}: {gaps:?}");
         for (place, trace) in traces.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use kube_canary_kernel::region::List;
 
 use super::finding::TraceFinding;
-use super::path::{Reason, Trace};
+use super::path::{Reason, TracedFlow};
 use super::run::Run;
 use crate::limits::{TRACES_KEPT, TRACES_PER_MESH_MINUTE, TRACES_PER_MINUTE};
 use crate::peers::{Change, Compaction, SlotId};
@@ -70,7 +70,7 @@ pub struct Tracer {
     number: u32,
     run: Option<Run>,
     /// The latest traces, at most one per slot.
-    kept: List<Trace>,
+    kept: List<TracedFlow>,
     /// The slot of a trace that has just ended.
     finished: Option<SlotId>,
 }
@@ -199,10 +199,10 @@ impl Tracer {
         let Some(to) = destination(slot) else { return };
         self.free_at = now.plus(self.pause);
         self.number = self.number.wrapping_add(1);
-        self.run = Some(Run::new(&Trace::new(slot, flow, reason, now), to, now));
+        self.run = Some(Run::new(&TracedFlow::new(slot, flow, reason, now), to, now));
     }
 
-    fn keep(&mut self, trace: &Trace) {
+    fn keep(&mut self, trace: &TracedFlow) {
         self.finished = Some(trace.slot);
         if let Some(place) = self.kept.iter_mut().find(|kept| kept.slot == trace.slot) {
             *place = *trace;
@@ -270,18 +270,18 @@ impl Tracer {
     }
 
     /// Returns the latest trace of a slot.
-    pub fn last(&self, slot: SlotId) -> Option<&Trace> {
+    pub fn last(&self, slot: SlotId) -> Option<&TracedFlow> {
         self.kept.iter().find(|trace| trace.slot == slot)
     }
 
     /// Returns the trace that has ended since the last call.
-    pub fn take_finished(&mut self) -> Option<&Trace> {
+    pub fn take_finished(&mut self) -> Option<&TracedFlow> {
         let slot = self.finished.take()?;
         self.last(slot)
     }
 
     /// Returns the traces that are kept, at most one per slot.
-    pub fn kept(&self) -> &[Trace] {
+    pub fn kept(&self) -> &[TracedFlow] {
         &self.kept
     }
 
