@@ -25,7 +25,7 @@ pub fn measured(probes: impl Fn(Layer) -> u32) -> u8 {
 }
 
 /// A cause is about some layers alone if that explains this many nats more than all layers do.
-const APART: f64 = 5.5;
+const APART: f64 = 4.5;
 
 /// Costs of candidates, in nats.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use crate::slices::yield_now;
 use super::candidates::{Candidates, Costs, SILENT_AGENT_BONUS, Search, add, most_pairs};
 use super::causes::{CAUSES_MAX, Cause, Finding, Findings};
 use super::domain_causes;
-use super::pairs::{NetworkScope, sum_of_layers, zone_place};
-use super::score::{LayerSums, Sum, gain};
+use super::pairs::{NetworkScope, Pair, sum_of_layers, zone_place};
+use super::score::{LayerSums, Sum, gain, is_far};
 use super::shared::{CALM, Hypothesis, SharedLoss, SharedLosses, UntouchedSums, calm};
 use super::tally::Tally;
 use super::weigh::{PairShare, Weighed, one_sided, weigh};
@@ -250,7 +250,12 @@ async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: &S
                 let Some(index) = cause.filter(|_| !causes[..place].contains(cause)) else { continue };
                 let of = &findings.found[index];
                 let its = || pairs.iter().zip(&causes).filter(|(_, of)| **of == Some(index)).map(|(pair, _)| pair);
-                let layers = its().fold(0, |layers, pair| layers | pair.layers);
+                let bits = |pairs: &mut dyn Iterator<Item = &Pair>| pairs.fold(0, |layers, pair| layers | pair.layers);
+                // It may lose more than the others by some layers alone.
+                let is_worse = |pair: &&Pair| is_far(pair.both().rate(), of.rates[pair.layer() as usize]);
+                let (all, worse) = (bits(&mut its()), bits(&mut its().filter(is_worse)));
+                let layers = if worse == 0 { all } else { worse };
+                let its = || its().filter(|pair| pair.layers & layers != 0);
                 let Some(pair) = sum_of_layers(pairs, layers) else { continue };
                 let by_reporter =
                     one_sided(&pair, costs.link).is_some_and(|reporter| of.cause == Cause::Node(reporter));
@@ -262,7 +267,9 @@ async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: &S
                 let expected = its().map(|pair| f64::from(pair.both().probes) * shared[pair.layer()].rate).sum::<f64>()
                     / f64::from(both.probes.max(1));
                 let explained: f64 = its().map(|pair| shared[pair.layer()].explains(pair)).sum();
-                let nats = gain(both.lost, both.probes, of.rate.max(expected)) - explained - costs.link;
+                let link = Cause::Link(pair.a, pair.b);
+                let cost = costs.cost_of(&Finding { cause: link, layers, ..*of }, scope.layers);
+                let nats = gain(both.lost, both.probes, of.rate.max(expected)) - explained - cost;
                 if nats > 0.0 {
                     pairs_of[index].1 += 1;
                     if exceptions.len() < CAUSES_MAX {
@@ -270,7 +277,8 @@ async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: &S
                             sum_of_layers(pairs, layer.bit()).map(|pair| pair.both()).unwrap_or_default()
                         });
                         let link = Finding {
-                            cause: Cause::Link(pair.a, pair.b),
+                            cause: link,
+                            layers,
                             score: nats,
                             rate: both.rate(),
                             rates: shared.rates(excess),
@@ -284,5 +292,11 @@ async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: &S
         })
         .await;
     let few = |index: usize| pairs_of[index].1 <= (pairs_of[index].0 / 6).max(1) && pairs_of[index].0 > 2;
-    findings.found.extend(exceptions.into_iter().filter(|(index, _)| few(*index)).map(|(_, finding)| finding));
+    for (_, link) in exceptions.into_iter().filter(|(index, _)| few(*index)) {
+        // What the link loses by other layers may be a cause already.
+        match findings.found.iter_mut().find(|finding| finding.cause == link.cause) {
+            Some(known) => known.layers |= link.layers,
+            None => findings.found.push(link),
+        }
+    }
 }
