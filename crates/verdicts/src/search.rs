@@ -251,10 +251,12 @@ async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: &S
                 let of = &findings.found[index];
                 let its = || pairs.iter().zip(&causes).filter(|(_, of)| **of == Some(index)).map(|(pair, _)| pair);
                 let bits = |pairs: &mut dyn Iterator<Item = &Pair>| pairs.fold(0, |layers, pair| layers | pair.layers);
-                // It may lose more than the others by some layers alone.
+                // It may lose more than the others by some layers alone. The share that TCP loses
+                // tells nothing, because a lost handshake is repeated.
+                let tells = |pair: &&Pair| pair.layer() != Layer::Tcp;
                 let is_worse = |pair: &&Pair| is_far(pair.both().rate(), of.rates[pair.layer() as usize]);
-                let (all, worse) = (bits(&mut its()), bits(&mut its().filter(is_worse)));
-                let layers = if worse == 0 { all } else { worse };
+                let (all, worse) = (bits(&mut its()), bits(&mut its().filter(tells).filter(is_worse)));
+                let layers = if worse == 0 || worse == all & !Layer::Tcp.bit() { all } else { worse };
                 let its = || its().filter(|pair| pair.layers & layers != 0);
                 let Some(pair) = sum_of_layers(pairs, layers) else { continue };
                 let by_reporter =
