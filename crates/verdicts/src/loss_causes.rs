@@ -61,11 +61,11 @@ impl<'a> LossCauses<'a> {
     /// does a wider cause, which hides what the link loses by its layers.
     pub fn protocol(&self, place: usize) -> Option<Methods> {
         let finding = &self.findings.found[place];
-        let is_same = |other: Cause| match finding.cause {
+        let covers = |other: Cause| match finding.cause {
             Cause::Link(a, b) => self.findings.touches(&self.pods, other, (a, b)),
             cause => other == cause,
         };
-        let is_worse = |other: &&Finding| other.rate >= finding.rate && is_same(other.cause);
+        let is_worse = |other: &&Finding| other.rate >= finding.rate && covers(other.cause);
         let worse = self.findings.found.iter().filter(is_worse);
         let layers = worse.fold(finding.layers, |layers, other| layers | other.layers) & self.pods.layers;
         let is_some = finding.layers & self.pods.layers != 0 && layers != self.pods.layers;
