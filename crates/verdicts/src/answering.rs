@@ -260,7 +260,7 @@ const fn is_cut(icmp: Tally) -> bool {
 
 fn layer_tally(cells: &[Cell], layer: Layer) -> Tally {
     let cells = cells.iter().flat_map(|cell| cell.parts()).filter(|cell| cell.layer() == layer);
-    cells.fold(Tally::default(), |sum, cell| sum.plus(Tally { probes: cell.probes(), lost: cell.lost() }))
+    cells.map(|cell| Tally { probes: cell.probes(), lost: cell.lost() }).sum()
 }
 
 fn window(matrix: &Matrix, node: u16) -> AgentAnswers {

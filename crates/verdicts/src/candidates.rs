@@ -21,7 +21,7 @@ const FURTHER: f64 = 4.0;
 
 /// Returns the layers that have probes.
 pub fn measured(probes: impl Fn(Layer) -> u32) -> u8 {
-    Layer::ALL.into_iter().filter(|layer| probes(*layer) > 0).fold(0, |layers, layer| layers | layer.bit())
+    Layer::set(Layer::ALL.into_iter().filter(|layer| probes(*layer) > 0))
 }
 
 /// A cause is about some layers alone if that explains this many nats more than all layers do.

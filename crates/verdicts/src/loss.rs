@@ -96,7 +96,7 @@ pub async fn search(scope: &NetworkScope<'_>) -> Findings {
         let paths = explanation(&search, shared).await;
         let (rest, links) = rest(scope, &paths.findings, &paths.shared).await;
         let is_path = |layer: &Layer| is_path(&rest[*layer as usize], &links[*layer as usize]);
-        let left = Layer::in_set(layers).filter(is_path).fold(0, |layers, layer| layers | layer.bit());
+        let left = Layer::set(Layer::in_set(layers).filter(is_path));
         if left == layers {
             best = better(best, paths);
             rest_of_paths = Some(rest);
@@ -123,7 +123,7 @@ pub async fn search(scope: &NetworkScope<'_>) -> Findings {
     if layers != 0 {
         let on_path = rest.map(|rest| rest.on_path());
         let (nats, excess) = shared.gain(layers, |layer| on_path[layer as usize]);
-        let both = Layer::in_set(layers).fold(Tally::default(), |sum, layer| sum.plus(on_path[layer as usize]));
+        let both: Tally = Layer::in_set(layers).map(|layer| on_path[layer as usize]).sum();
         findings.found.push(Finding {
             cause: Cause::Paths,
             // A link has too few handshakes to tell.
@@ -153,7 +153,7 @@ fn mesh(
     let nats = |layers| calm.gain(layers, |layer| even[layer as usize]).0 - MESH_COST;
     let most = |layers| Layer::in_set(layers).map(|layer| nats(layer.bit()) + MESH_COST).sum();
     of.choose(&even, MESH_COST, most, |layers, touched, choice| {
-        let both = Layer::in_set(layers).fold(Tally::default(), |sum, layer| sum.plus(even[layer as usize]));
+        let both: Tally = Layer::in_set(layers).map(|layer| even[layer as usize]).sum();
         let pairs = Layer::in_set(layers).map(|layer| rest[layer as usize].pairs);
         let pairs = pairs.fold([0; 2], |sum, pairs| [sum[0] + pairs[0], sum[1] + pairs[1]]);
         let lost = Layer::in_set(layers).map(|layer| f64::from(even[layer as usize].probes) * shared[layer].rate);
@@ -374,7 +374,7 @@ async fn layers_of_paths(search: &Search<'_, '_>, best: &Explanation) -> u8 {
         let better = of_layer.filter(|(finding, (nats, _))| nats + search.costs.cost(finding.cause) > 0.0);
         links[*layer as usize] + better.map(|(_, (_, links))| links).sum::<u32>() >= PATH_LINKS_MIN
     };
-    Layer::in_set(search.scope.layers).filter(enough).fold(0, |layers, layer| layers | layer.bit())
+    Layer::set(Layer::in_set(search.scope.layers).filter(enough))
 }
 
 /// Whether links on bad paths are many, and are spread over nodes.

@@ -249,19 +249,22 @@ async fn exceptions(search: &Search<'_, '_>, findings: &mut Findings, shared: &S
             for (place, cause) in causes.iter().enumerate() {
                 let Some(index) = cause.filter(|_| !causes[..place].contains(cause)) else { continue };
                 let of = &findings.found[index];
+                if matches!(of.cause, Cause::Link(..)) || of.is_by_reports {
+                    continue;
+                }
                 let its = || pairs.iter().zip(&causes).filter(|(_, of)| **of == Some(index)).map(|(pair, _)| pair);
-                let bits = |pairs: &mut dyn Iterator<Item = &Pair>| pairs.fold(0, |layers, pair| layers | pair.layers);
                 // It may lose more than the others by some layers alone. The share that TCP loses
                 // tells nothing, because a lost handshake is repeated.
                 let tells = |pair: &&Pair| pair.layer() != Layer::Tcp;
                 let is_worse = |pair: &&Pair| is_far(pair.both().rate(), of.rates[pair.layer() as usize]);
-                let (all, worse) = (bits(&mut its()), bits(&mut its().filter(tells).filter(is_worse)));
+                let all = Layer::set(its().map(Pair::layer));
+                let worse = Layer::set(its().filter(tells).filter(is_worse).map(Pair::layer));
                 let layers = if worse == 0 || worse == all & !Layer::Tcp.bit() { all } else { worse };
                 let its = || its().filter(|pair| pair.layers & layers != 0);
                 let Some(pair) = sum_of_layers(pairs, layers) else { continue };
                 let by_reporter =
                     one_sided(&pair, costs.link).is_some_and(|reporter| of.cause == Cause::Node(reporter));
-                if matches!(of.cause, Cause::Link(..)) || by_reporter || of.is_by_reports {
+                if by_reporter {
                     continue;
                 }
                 pairs_of[index].0 += 1;

@@ -86,7 +86,7 @@ impl SharedLosses {
     /// Returns the layers with a bad path.
     pub fn paths(&self) -> u8 {
         let has_path = |layer: &Layer| self[*layer].of == Hypothesis::Paths;
-        Layer::ALL.into_iter().filter(has_path).fold(0, |layers, layer| layers | layer.bit())
+        Layer::set(Layer::ALL.into_iter().filter(has_path))
     }
 
     /// Returns what is shared, estimated from what no cause touches.
@@ -103,7 +103,7 @@ impl SharedLosses {
     /// everywhere, other layers tell more.
     pub fn telling(&self) -> u8 {
         let is_telling = |layer: &Layer| self[*layer].rate <= TELLING_MAX;
-        Layer::ALL.into_iter().filter(is_telling).fold(0, |layers, layer| layers | layer.bit())
+        Layer::set(Layer::ALL.into_iter().filter(is_telling))
     }
 
     /// Whether a layer shares more than next to nothing.
@@ -294,7 +294,7 @@ impl Rates {
     }
 
     fn sum(&self) -> Tally {
-        self.0.iter().fold(Tally::default(), |sum, class| sum.plus(*class))
+        self.0.iter().copied().sum()
     }
 
     /// Returns the median loss rate: that of the class in the middle and its two neighbours. One
@@ -307,7 +307,7 @@ impl Rates {
             probes > half
         })?;
         let near = &self.0[middle.saturating_sub(1)..RATE_CLASSES.min(middle + 2)];
-        Some(near.iter().fold(Tally::default(), |sum, class| sum.plus(*class)).rate())
+        Some(near.iter().copied().sum::<Tally>().rate())
     }
 }
 

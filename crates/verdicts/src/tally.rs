@@ -9,6 +9,12 @@ pub struct Tally {
     pub lost: u32,
 }
 
+impl std::iter::Sum for Tally {
+    fn sum<I: Iterator<Item = Self>>(tallies: I) -> Self {
+        tallies.fold(Self::default(), Self::plus)
+    }
+}
+
 impl Tally {
     /// Returns the sum of both. A sum of more than 4 billion probes stays there: `doctor --rows`
     /// may read as many.

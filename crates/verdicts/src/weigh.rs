@@ -193,7 +193,7 @@ fn best_link(of: &Candidates<'_>, findings: &Findings, pairs: &[Pair]) -> Option
     let link = of.choose(&left, of.search.costs.link, most, |layers, touched, choice| {
         let (nats, excess) = shared.gain(layers, |layer| left[layer as usize]);
         let by_path: f64 = Layer::in_set(layers).map(|layer| explained[layer as usize]).sum();
-        let both = Layer::in_set(layers).fold(Tally::default(), |sum, layer| sum.plus(left[layer as usize]));
+        let both: Tally = Layer::in_set(layers).map(|layer| left[layer as usize]).sum();
         Some(Finding {
             cause: Cause::Link(first.a, first.b),
             layers: touched,
@@ -248,8 +248,7 @@ impl LayerNodeSums<'_> {
         // Whether it reports losses to three of four of all others, while their reports exclude
         // that.
         let (targets, losing) = (most(|node| node.targets.into()), most(|node| node.losing_targets.into()));
-        let sum =
-            |of_node: fn(&NodeSum) -> Tally| of().fold(Tally::default(), |sum, (_, node)| sum.plus(of_node(node)));
+        let sum = |of_node: fn(&NodeSum) -> Tally| of().map(|(_, node)| of_node(node)).sum::<Tally>();
         let (own, both) = (sum(|node| node.own), sum(|node| node.sum.tally()));
         let is_only_reporter =
             losing >= REPORTERS_MIN && losing * 4 >= targets * 3 && is_excluded(own, both.without(own), cost);

@@ -51,6 +51,11 @@ impl Layer {
     /// All layers, by their numbers.
     pub const ALL: [Self; 4] = [Self::Icmp, Self::Nodes, Self::Udp, Self::Tcp];
 
+    /// Returns the set of these layers.
+    pub fn set(layers: impl IntoIterator<Item = Self>) -> u8 {
+        layers.into_iter().fold(0, |set, layer| set | layer.bit())
+    }
+
     /// Returns the layers of a set.
     pub fn in_set(set: u8) -> impl Iterator<Item = Self> + Clone {
         Self::ALL.into_iter().filter(move |layer| set & layer.bit() != 0)
