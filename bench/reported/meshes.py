@@ -54,7 +54,7 @@ def serve_dns(address):
 
 
 def stand_ins(directory, bridge, service):
-    """Flags of the three default checks, with stand-ins for DNS and API server at the bridge. The
+    """Flags of the default checks, with stand-ins for DNS and API server at the bridge. The
     second is the process to end."""
     serve_dns(bridge)
     certificate, key = directory / "certificate.pem", directory / "key.pem"
@@ -63,7 +63,8 @@ def stand_ins(directory, bridge, service):
     api = subprocess.Popen(["openssl", "s_server", "-quiet", "-accept", f"{bridge}:6443", "-cert", certificate, "-key", key],
                            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return [f"--check=dns:kubernetes.default.svc.cluster.local@{bridge}", f"--check=api=tls:{bridge}:6443",
-            f"--check-ca={certificate}", f"--check=svc=http://{service}:{lab.PORT}/api/v1/identity"], api
+            f"--check-ca={certificate}", f"--check=svc=http://{service}:{lab.PORT}/api/v1/identity",
+            f"--check=svc-udp=udp:{service}:{lab.PORT}"], api
 
 
 # ---- the mesh

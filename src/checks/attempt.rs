@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use kube_canary_model::check::{CheckFailure, CheckKind, CheckPhase};
+use kube_canary_model::method::Family;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -20,9 +21,10 @@ use crate::units::Nanos;
 
 /// Timeout of a question to the DNS, by UDP and then by TCP. Resolvers ask again after 2 to 5 s.
 const DNS_TIME: Duration = Duration::from_secs(2);
-/// Timeout of an ICMP echo and of a STAMP request: the longest RTT on earth many times.
+/// Timeout of an ICMP echo: the longest RTT on earth many times.
 const ECHO_TIME: Duration = Duration::from_secs(2);
-/// Timeout of a connection. A lost SYN segment is sent again after 1 s.
+/// Timeout of a connection, and of a STAMP request. A lost SYN segment is sent again after 1 s, and
+/// so is a request.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Timeout of connection, handshake and head of the answer together.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -41,6 +43,10 @@ pub struct Attempt {
     pub certificate_not_after: Option<u64>,
     /// Whether the answer came from this agent itself, so that it says nothing of the network.
     pub is_own_answer: bool,
+    /// Whether the agent behind a Service was asked from another address than that of this pod.
+    pub is_rewritten: bool,
+    /// The family of the address that was asked. `None` if there was none.
+    pub family: Option<Family>,
 }
 
 /// What an attempt must know besides its target.
@@ -56,13 +62,14 @@ pub struct Context<'a> {
     pub record: DnsRecord,
 }
 
-/// Returns the time after which an attempt of this kind has failed. If the worker was busy then,
+/// Returns the time after which an attempt at this target has failed. If the worker was busy then,
 /// the attempt has the same time once more.
-pub const fn attempt_time(kind: CheckKind) -> Duration {
-    match kind {
+pub const fn attempt_time(target: &CheckTarget) -> Duration {
+    match target.kind() {
+        CheckKind::Service if matches!(target, CheckTarget::ServiceUdp(_)) => CONNECT_TIME,
         CheckKind::Dns => DNS_TIME,
-        CheckKind::Icmp | CheckKind::Udp => ECHO_TIME,
-        CheckKind::Tcp => CONNECT_TIME,
+        CheckKind::Icmp => ECHO_TIME,
+        CheckKind::Tcp | CheckKind::Udp => CONNECT_TIME,
         CheckKind::Tls | CheckKind::Http | CheckKind::Service | CheckKind::Other => ANSWER_TIME,
     }
 }
@@ -70,8 +77,8 @@ pub const fn attempt_time(kind: CheckKind) -> Duration {
 /// Makes one attempt at `target`, at this address of its host, or at this server of the DNS. For an
 /// ICMP echo the port is ignored. It takes at most twice [`attempt_time`].
 pub async fn attempt(target: &CheckTarget, to: SocketAddr, context: &Context<'_>) -> Attempt {
-    let mut found = Attempt::default();
-    let end = in_time(attempt_time(target.kind()), run(target, to, context, &mut found)).await;
+    let mut found = Attempt { family: Some(Family::from_address(to.ip().to_canonical())), ..Attempt::default() };
+    let end = in_time(attempt_time(target), run(target, to, context, &mut found)).await;
     Attempt { end, ..found }
 }
 
@@ -95,7 +102,7 @@ async fn run(
             Box::pin(http::check_secure(host, path, to, context.authorities, found)).await
         }
         CheckTarget::Icmp(_) => Box::pin(icmp::check(to.ip(), found)).await,
-        CheckTarget::Udp(_) => Box::pin(stamp::check(to, context.own_node, found)).await,
+        CheckTarget::Udp(_) | CheckTarget::ServiceUdp(_) => Box::pin(stamp::check(to, context.own_node, found)).await,
         CheckTarget::Service(_) => Box::pin(http::check_service(to, context.own_node, found)).await,
     }
 }
@@ -115,7 +122,14 @@ async fn in_time(limit: Duration, work: impl Future<Output = Result<(), CheckFai
 impl Default for Attempt {
     /// Returns an attempt that has found nothing yet.
     fn default() -> Self {
-        Self { phases: Default::default(), end: Ok(()), certificate_not_after: None, is_own_answer: false }
+        Self {
+            phases: Default::default(),
+            end: Ok(()),
+            certificate_not_after: None,
+            is_own_answer: false,
+            is_rewritten: false,
+            family: None,
+        }
     }
 }
 

@@ -42,7 +42,7 @@ pub async fn ask(name: &str, server: SocketAddr, record: DnsRecord, found: &mut 
         DnsRecord::A => dns::A,
         DnsRecord::Aaaa => dns::AAAA,
     };
-    let time = attempt_time(CheckTarget::ClusterDns.kind());
+    let time = attempt_time(&CheckTarget::ClusterDns);
     let exchange = async {
         let reply = dns::exchange(server, &name, kind, time, ANSWER_BYTES_MAX).await;
         reply.map_err(|error| failure_of_io(&error))
@@ -79,6 +79,15 @@ impl From<Settings> for SystemDns {
     fn from(settings: Settings) -> Self {
         let cluster_name = settings.cluster_domain().map(|domain| format!("{API_SERVICE}.{domain}.").into());
         Self { servers: settings.servers, cluster_name }
+    }
+}
+
+/// Returns the host of a Service by its full name, in the domain of `cluster_name`. It is found by
+/// a question for each family; by the search list, each domain before it takes two more.
+pub fn in_domain_of(host: &CheckHost, cluster_name: Option<&str>) -> CheckHost {
+    match (host, cluster_name.and_then(|name| name.strip_prefix(API_SERVICE))) {
+        (CheckHost::Name(service), Some(domain)) => CheckHost::Name(format!("{service}{domain}").into()),
+        _ => host.clone(),
     }
 }
 
@@ -133,6 +142,16 @@ fn has_route(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_is_resolved_by_its_full_name() {
+        let service = CheckHost::Name("canary-check.ns.svc".into());
+        let full = CheckHost::Name("canary-check.ns.svc.cluster.local.".into());
+        assert_eq!(in_domain_of(&service, Some("kubernetes.default.svc.cluster.local.")), full);
+        assert_eq!(in_domain_of(&service, None), service, "without a domain of a cluster");
+        let address = CheckHost::Address([10, 0, 0, 1].into());
+        assert_eq!(in_domain_of(&address, Some("kubernetes.default.svc.cluster.local.")), address);
+    }
 
     #[test]
     fn one_address_of_each_family_with_a_route_is_tried() {

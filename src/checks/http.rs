@@ -50,6 +50,7 @@ pub async fn check_service(to: SocketAddr, own_node: &str, found: &mut Attempt) 
     // An agent accepts any address as host, and not the names of other Services.
     let request = request(&to.to_string(), IDENTITY_PATH)?;
     let stream = found.connect(to).await?;
+    let own_address = stream.local_addr().map(|local| local.ip().to_canonical()).ok();
     let (mut link, response) = answer(stream, request, found).await?;
     if response.status() != StatusCode::OK {
         return Err(CheckFailure::Malformed);
@@ -58,6 +59,7 @@ pub async fn check_service(to: SocketAddr, own_node: &str, found: &mut Attempt) 
     let body = body.map_err(|error| failure_of_body(&error))?;
     let answer = parse_identity(&body).map_err(|_| CheckFailure::Malformed)?;
     found.is_own_answer = answer.identity.node == own_node;
+    found.is_rewritten = !found.is_own_answer && answer.asked_from.is_some() && answer.asked_from != own_address;
     Ok(())
 }
 

@@ -16,8 +16,9 @@ use crate::discovery::{DiscoverySource, KubernetesConfig};
 use crate::limits::CHECKS_FILE_BYTES_MAX;
 use crate::sys::files::{self, LastRead, Look};
 
-/// The port of the Service that agents check, as in the manifests.
+/// The ports of the Service that agents check, by TCP and by UDP, as in the manifests.
 const SERVICE_PORT: u16 = 80;
+const SERVICE_UDP_PORT: u16 = 862;
 
 /// What the operator wants to be checked.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct ChecksConfig {
     /// Whether the default checks are on. They need Kubernetes discovery. Their names are reserved
     /// in any case, so that a file means the same everywhere.
     pub defaults: bool,
+    /// Whether the agents answer by UDP, which one default check needs.
+    pub by_udp: bool,
     /// The file of authorities that may sign the certificates of targets. `None`: certificates are
     /// not verified.
     pub authorities: Option<Arc<AuthoritiesFile>>,
@@ -102,7 +105,10 @@ impl ChecksConfig {
     /// Returns the default checks that are on, with this source of peers.
     pub fn default_specs(&self, source: &DiscoverySource) -> Vec<CheckSpec> {
         match source {
-            DiscoverySource::Kubernetes(config) if self.defaults => default_specs(config),
+            DiscoverySource::Kubernetes(config) if self.defaults => {
+                let of_protocol = |spec: &CheckSpec| self.by_udp || !matches!(spec.target, CheckTarget::ServiceUdp(_));
+                default_specs(config).into_iter().filter(of_protocol).collect()
+            }
             _ => Vec::new(),
         }
     }
@@ -138,10 +144,14 @@ fn default_specs(config: &KubernetesConfig) -> Vec<CheckSpec> {
     let server = HostPort { host: server, port: config.server.port };
     // `.svc` and not the full name: clusters choose their own domain, which the search list has.
     let service = format!("{}-check.{}.svc", config.service, config.namespace);
-    let service = HostPort { host: CheckHost::Name(service.into()), port: SERVICE_PORT };
+    let service = |port| HostPort { host: CheckHost::Name(service.as_str().into()), port };
     let authorities = Arc::new(AuthoritiesFile::new(config.account.join("ca.crt")));
-    let targets =
-        [CheckTarget::ClusterDns, CheckTarget::ApiServer { server, authorities }, CheckTarget::Service(service)];
+    let targets = [
+        CheckTarget::ClusterDns,
+        CheckTarget::ApiServer { server, authorities },
+        CheckTarget::Service(service(SERVICE_PORT)),
+        CheckTarget::ServiceUdp(service(SERVICE_UDP_PORT)),
+    ];
     DEFAULT_CHECKS.into_iter().zip(targets).map(|(name, target)| CheckSpec { name: name.into(), target }).collect()
 }
 

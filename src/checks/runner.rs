@@ -5,7 +5,8 @@
 //!
 //! The names of targets are resolved again after [`ADDRESSES_KEPT`]. If that fails, the attempt has
 //! failed. The Service of the agents is an exception: its address does not change as long as it
-//! exists, and a DNS that fails has a check of its own.
+//! exists, and a DNS that fails has a check of its own. So its name is resolved rarely as long as
+//! the Service answers: a look-up is up to eight questions, and 5,000 agents make many.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::attempt::{Attempt, Context, attempt};
 use super::authorities::AuthoritiesFile;
-use super::dns::{DnsRecord, SystemDns, addresses, system_dns};
+use super::dns::{DnsRecord, SystemDns, addresses, in_domain_of, system_dns};
 use super::list::ChecksFile;
 use super::schedule::{CheckSchedule, DueAttempt};
 use super::target::{CheckSpec, CheckTarget};
@@ -28,9 +29,14 @@ use crate::units::Nanos;
 
 /// Time for which the addresses of a name and the contents of resolv.conf are used.
 const ADDRESSES_KEPT: Nanos = Nanos::from_millis(30_000);
+/// The same of the Service of the agents, as long as it answers.
+const SERVICE_ADDRESS_KEPT: Nanos = Nanos::from_millis(600_000);
 /// Nodes of the mesh before the first list: it may be as large as any.
 const NODES_MAX: u32 = 5_000;
 const _: () = assert!(NODES_MAX as usize == AGENTS_MAX);
+/// Answers in a row that say that a Service rewrites our address, from which on it is believed. One
+/// backend may lie.
+const REWRITTEN: u32 = 2;
 /// How often the operator's file is looked at.
 const LIST_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -66,8 +72,8 @@ struct ServerAddresses {
 }
 
 impl ServerAddresses {
-    fn are_fresh(&self, now: Nanos) -> bool {
-        self.found.is_some_and(|found| now.since(found) < ADDRESSES_KEPT)
+    fn are_fresh(&self, now: Nanos, kept: Nanos) -> bool {
+        self.found.is_some_and(|found| now.since(found) < kept)
     }
 }
 
@@ -78,6 +84,8 @@ struct AttemptWork {
     due: DueAttempt,
     record: DnsRecord,
     now: Nanos,
+    /// How long the addresses are used.
+    kept: Nanos,
     shared: Arc<Shared>,
 }
 
@@ -127,6 +135,16 @@ impl AddressQuestions {
     }
 }
 
+/// Whether the Service of the agents rewrites the address of this pod, as some networks do. No
+/// member of the mesh has that address.
+#[derive(Default)]
+struct Rewriting {
+    /// Answers of other agents in a row that say so.
+    in_row: u32,
+    /// The log says that the check by UDP is off.
+    is_told: bool,
+}
+
 struct Checks<R> {
     plan: CheckPlan,
     results: R,
@@ -141,6 +159,7 @@ struct Checks<R> {
     is_told_off: bool,
     /// The log says that a Service has no address.
     is_told_unknown: bool,
+    rewriting: Rewriting,
     /// The log says that resolv.conf cannot be read.
     is_system_unread: bool,
     /// What resolv.conf said when it was last read.
@@ -153,23 +172,7 @@ struct Checks<R> {
 
 /// Checks for ever, unless there is nothing to check.
 pub async fn run(plan: CheckPlan, results: impl CheckResults) {
-    let shared = Shared { node: plan.node.clone(), authorities: plan.authorities.clone(), cluster_name: None };
-    let mut checks = Checks {
-        schedule: CheckSchedule::new(name_in_reports(&plan.node), plan.rate),
-        plan,
-        results,
-        specs: Vec::new(),
-        servers: Vec::new(),
-        questions: Vec::new(),
-        tasks: JoinSet::new(),
-        shared: Arc::new(shared),
-        is_told_off: false,
-        is_told_unknown: false,
-        is_system_unread: false,
-        system: SystemDns::default(),
-        system_due: Nanos(0),
-        next_list: None,
-    };
+    let mut checks = Checks::new(plan, results);
     let mut look_at = Instant::now();
     loop {
         let now = Instant::now();
@@ -196,6 +199,27 @@ pub async fn run(plan: CheckPlan, results: impl CheckResults) {
 }
 
 impl<R: CheckResults> Checks<R> {
+    fn new(plan: CheckPlan, results: R) -> Self {
+        let shared = Shared { node: plan.node.clone(), authorities: plan.authorities.clone(), cluster_name: None };
+        Self {
+            schedule: CheckSchedule::new(name_in_reports(&plan.node), plan.rate),
+            plan,
+            results,
+            specs: Vec::new(),
+            servers: Vec::new(),
+            questions: Vec::new(),
+            tasks: JoinSet::new(),
+            shared: Arc::new(shared),
+            is_told_off: false,
+            is_told_unknown: false,
+            rewriting: Rewriting::default(),
+            is_system_unread: false,
+            system: SystemDns::default(),
+            system_due: Nanos(0),
+            next_list: None,
+        }
+    }
+
     fn replace(&mut self, specs: Vec<CheckSpec>) {
         let place = |spec: &CheckSpec| self.specs.iter().position(|before| before == spec);
         let kept = |spec| place(spec).map(|at| self.servers[at].clone()).unwrap_or_default();
@@ -209,6 +233,19 @@ impl<R: CheckResults> Checks<R> {
         log::info!("checks: {}", if names.is_empty() { "none".to_owned() } else { names.join(", ") });
     }
 
+    /// Returns the number of servers of each check. One without any is not tried.
+    fn server_counts(&self) -> Vec<usize> {
+        let is_rewritten = self.rewriting.in_row >= REWRITTEN;
+        let count = |(spec, servers): (&CheckSpec, &ServerAddresses)| match spec.target.host() {
+            // Agents take requests by UDP from the addresses of members alone.
+            Some(_) if is_rewritten && matches!(spec.target, CheckTarget::ServiceUdp(_)) => 0,
+            // A host whose addresses are not known has one server: whichever is found.
+            Some(_) => servers.addresses.len().max(1),
+            None => servers.addresses.len(),
+        };
+        self.specs.iter().zip(&self.servers).map(count).collect()
+    }
+
     /// Begins what is due, and returns when the next attempt is.
     fn begin(&mut self) -> Option<Instant> {
         // A new list waits for the attempts in progress.
@@ -220,16 +257,13 @@ impl<R: CheckResults> Checks<R> {
             self.system_due = now.plus(ADDRESSES_KEPT);
             self.read_system();
         }
-        // A host whose addresses are not known has one server: whichever is found.
-        let count = |(spec, servers): (&CheckSpec, &ServerAddresses)| match spec.target.host() {
-            Some(_) => servers.addresses.len().max(1),
-            None => servers.addresses.len(),
-        };
-        let counts: Vec<usize> = self.specs.iter().zip(&self.servers).map(count).collect();
+        let counts = self.server_counts();
         while let Some(due) = self.schedule.begin(now, &counts, nodes) {
             let (target, servers) = (self.specs[due.check].target.clone(), self.servers[due.check].clone());
             let record = self.questions[due.check].next(due.server + 1 >= counts[due.check]);
-            let work = AttemptWork { target, servers, due, record, now, shared: Arc::clone(&self.shared) };
+            let is_well = target.is_in_cluster() && !self.schedule.is_failing(due.check);
+            let kept = if is_well { SERVICE_ADDRESS_KEPT } else { ADDRESSES_KEPT };
+            let work = AttemptWork { target, servers, due, record, now, kept, shared: Arc::clone(&self.shared) };
             self.tasks.spawn_local(async move {
                 // A panic of code that reads foreign data ends this attempt alone.
                 let failed = Attempt { end: Err(CheckFailure::Other), ..Attempt::default() };
@@ -287,6 +321,22 @@ impl<R: CheckResults> Checks<R> {
         self.is_told_unknown |= is_unknown;
     }
 
+    /// Notes what an answer through the Service of the agents says of our address.
+    fn note_rewriting(&mut self, attempt: &Attempt) {
+        if attempt.end.is_err() || attempt.is_own_answer {
+            return;
+        }
+        let Rewriting { in_row, is_told } = &mut self.rewriting;
+        *in_row = if attempt.is_rewritten { in_row.saturating_add(1) } else { 0 };
+        let by_udp = |spec: &&CheckSpec| matches!(spec.target, CheckTarget::ServiceUdp(_));
+        if *in_row == REWRITTEN
+            && !std::mem::replace(is_told, true)
+            && let Some(spec) = self.specs.iter().find(by_udp)
+        {
+            log::info!("check {}: off, because its Service rewrites the address of this pod", spec.name);
+        }
+    }
+
     fn end(&mut self, done: Option<Done>) {
         // A task ends without a result only if it is aborted.
         let Some(Done { due, record, servers, addresses, mut attempt }) = done else { return };
@@ -298,6 +348,9 @@ impl<R: CheckResults> Checks<R> {
             (&self.specs[due.check].target, &mut attempt)
         {
             self.questions[due.check].settle(record, attempt);
+        }
+        if let (CheckTarget::Service(_), Some(attempt)) = (&self.specs[due.check].target, &attempt) {
+            self.note_rewriting(attempt);
         }
         self.tell_of_unknown(due.check, attempt.is_none());
         if let Some(addresses) = addresses {
@@ -315,9 +368,11 @@ impl AttemptWork {
         let (due, record) = (self.due, self.record);
         let (mut found, mut resolve_time) = (None, None);
         if let Some((host, port)) = self.target.host()
-            && !self.servers.are_fresh(self.now)
+            && !self.servers.are_fresh(self.now, self.kept)
         {
-            let resolution = addresses(host).await;
+            let is_service = self.target.is_in_cluster();
+            let full = is_service.then(|| in_domain_of(host, self.shared.cluster_name.as_deref()));
+            let resolution = addresses(full.as_ref().unwrap_or(host)).await;
             resolve_time = resolution.time;
             match resolution.addresses {
                 Ok(addresses) => {
@@ -325,8 +380,12 @@ impl AttemptWork {
                     self.servers.addresses.clone_from(&all);
                     found = Some(all);
                 }
-                // Its address stays as long as it exists, and the DNS has a check of its own.
-                Err(_) if matches!(self.target, CheckTarget::Service(_)) => resolve_time = None,
+                // Its address stays as long as it exists, and the DNS has a check of its own. It is
+                // asked again after a while.
+                Err(_) if is_service => {
+                    resolve_time = None;
+                    found = Some(self.servers.addresses.clone());
+                }
                 Err(failure) => {
                     let attempt = Attempt { end: Err(failure), ..Attempt::default() };
                     return Done { due, record, servers: 1, addresses: None, attempt: Some(attempt) };
@@ -351,7 +410,41 @@ impl AttemptWork {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{CheckHost, ChecksConfig, HostPort};
     use super::*;
+    use crate::discovery::{DiscoverySource, StaticConfig};
+
+    struct NoResults;
+
+    impl CheckResults for NoResults {
+        fn replace(&self, _: &[CheckSpec]) {}
+        fn record(&self, _: DueAttempt, _: usize, _: Nanos, _: &Attempt) {}
+        fn nodes(&self) -> Option<u32> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_service_that_rewrites_our_address_is_not_asked_by_udp() {
+        let host = || HostPort { host: CheckHost::Address([127, 0, 0, 1].into()), port: 1 };
+        let targets = [("tcp", CheckTarget::Service(host())), ("udp", CheckTarget::ServiceUdp(host()))];
+        let specs = targets.map(|(name, target)| CheckSpec { name: name.into(), target }).to_vec();
+        let config = ChecksConfig { specs, file: None, defaults: false, by_udp: true, authorities: None, rate: 50.0 };
+        let list = ChecksFile::new(config, &DiscoverySource::Static(StaticConfig::default()));
+        let plan = CheckPlan { list, rate: 50.0, authorities: None, node: "own".to_owned() };
+        let mut checks = Checks::new(plan, NoResults);
+        let specs = checks.plan.list.current().expect("a list");
+        checks.replace(specs);
+        let answer = |is_rewritten, is_own_answer| Attempt { is_own_answer, is_rewritten, ..Attempt::default() };
+        let mut after = |attempt: Attempt| {
+            checks.note_rewriting(&attempt);
+            checks.server_counts()[1]
+        };
+        assert_eq!([true, true, false].map(|is_rewritten| after(answer(is_rewritten, false))), [1, 0, 1]);
+        assert_eq!([true, false, true, false].map(|is_own| after(answer(true, is_own))), [1, 1, 1, 0]);
+        let failed = Attempt { end: Err(CheckFailure::Timeout), ..answer(false, false) };
+        assert_eq!([after(failed), after(answer(false, false))], [0, 1], "no answer says nothing");
+    }
 
     #[test]
     fn both_families_are_asked_of_each_server_in_turn() {

@@ -59,6 +59,7 @@ impl CheckTimes {
                 | CheckTarget::ClusterDns
                 | CheckTarget::Icmp(_)
                 | CheckTarget::Udp(_)
+                | CheckTarget::ServiceUdp(_)
                 | CheckTarget::Tcp(_)
         )
     }
@@ -68,8 +69,7 @@ impl CheckTimes {
     fn spacing(&self, is_failing: bool, servers: usize, nodes: u32, rate: f64) -> Nanos {
         let interval = if matches!(self.spec.target, CheckTarget::ClusterDns) { DNS_INTERVAL } else { INTERVAL };
         let own = Nanos(interval.0 / servers.max(1) as u64 / if is_failing { 2 } else { 1 });
-        let is_in_cluster = matches!(self.spec.target, CheckTarget::ClusterDns | CheckTarget::Service(_));
-        if is_in_cluster {
+        if self.spec.target.is_in_cluster() {
             return own;
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and the cast saturates")]
@@ -154,6 +154,11 @@ impl CheckSchedule {
         if let Some(check) = self.checks.get_mut(check) {
             (check.is_running, check.is_failing) = (false, has_failed);
         }
+    }
+
+    /// Whether the last attempt of a check has failed.
+    pub fn is_failing(&self, check: usize) -> bool {
+        self.checks.get(check).is_some_and(|check| check.is_failing)
     }
 
     /// Returns when the next attempt is due that may begin. `None` if all wait for an attempt that

@@ -63,8 +63,10 @@ pub enum CheckTarget {
     Icmp(CheckHost),
     /// An answer of a STAMP reflector (RFC 8762).
     Udp(HostPort),
-    /// The identity of any agent, by a Service of the cluster.
+    /// The identity of any agent by TCP, through a Service of the cluster.
     Service(HostPort),
+    /// The name of any agent by UDP, through the same Service.
+    ServiceUdp(HostPort),
 }
 
 /// A check: its name, and what it asks for.
@@ -99,7 +101,9 @@ impl CheckTarget {
     pub const fn host(&self) -> Option<(&CheckHost, u16)> {
         match self {
             Self::Dns { .. } | Self::ClusterDns => None,
-            Self::Tcp(to) | Self::Tls(to) | Self::Udp(to) | Self::Service(to) => Some((&to.host, to.port)),
+            Self::Tcp(to) | Self::Tls(to) | Self::Udp(to) | Self::Service(to) | Self::ServiceUdp(to) => {
+                Some((&to.host, to.port))
+            }
             Self::ApiServer { server, .. } => Some((&server.host, server.port)),
             Self::Http { host, .. } => Some((&host.host, host.port)),
             // An ICMP echo has no port.
@@ -109,7 +113,13 @@ impl CheckTarget {
 
     /// Whether it is one of those that need no flag in a cluster.
     pub const fn is_default(&self) -> bool {
-        matches!(self, Self::ClusterDns | Self::ApiServer { .. } | Self::Service(_))
+        self.is_in_cluster() || matches!(self, Self::ApiServer { .. })
+    }
+
+    /// Whether it is the DNS of the cluster or a Service of the agents, whose load grows with the
+    /// nodes as its servers do, and whose answers are near.
+    pub const fn is_in_cluster(&self) -> bool {
+        matches!(self, Self::ClusterDns | Self::Service(_) | Self::ServiceUdp(_))
     }
 
     /// Whether an attempt may include a handshake of TLS.
@@ -126,7 +136,7 @@ impl CheckTarget {
             Self::Http { .. } => CheckKind::Http,
             Self::Icmp(_) => CheckKind::Icmp,
             Self::Udp(_) => CheckKind::Udp,
-            Self::Service(_) => CheckKind::Service,
+            Self::Service(_) | Self::ServiceUdp(_) => CheckKind::Service,
         }
     }
 }
@@ -138,7 +148,9 @@ impl fmt::Display for CheckTarget {
             Self::Dns { name, server: None } => out.write_str(name),
             Self::Dns { name, server: Some(server) } => write!(out, "{name}@{server}"),
             Self::ClusterDns => out.write_str("kubernetes.default.svc"),
-            Self::Tcp(host) | Self::Tls(host) | Self::Udp(host) | Self::Service(host) => host.fmt(out),
+            Self::Tcp(host) | Self::Tls(host) | Self::Udp(host) | Self::Service(host) | Self::ServiceUdp(host) => {
+                host.fmt(out)
+            }
             Self::ApiServer { server, .. } => server.fmt(out),
             Self::Icmp(host) => host.fmt(out),
             Self::Http { is_secure, host, path } => {

@@ -9,12 +9,13 @@ use super::typed::Typed;
 use crate::checks::{AuthoritiesFile, ChecksConfig};
 use crate::discovery::DiscoverySource;
 use crate::limits::{CHECK_RATE_DEFAULT, CHECK_RATE_MAX};
+use crate::peers::{Method, Methods};
 
 /// What `--check` takes to turn the default checks off.
 const NONE: &str = "none";
 
 /// Resolves the checks. The file is read once, so that a bad one stops the start.
-pub(super) fn resolve(typed: &Typed, source: &DiscoverySource) -> Result<ChecksConfig, UsageError> {
+pub(super) fn resolve(typed: &Typed, source: &DiscoverySource, probes: Methods) -> Result<ChecksConfig, UsageError> {
     let usage = |error: &dyn std::fmt::Display| UsageError(error.to_string());
     // A URL may contain a comma, and no check contains white space.
     let given = typed.texts("check").flat_map(|(flag, text)| text.split_whitespace().map(move |check| (flag, check)));
@@ -24,6 +25,7 @@ pub(super) fn resolve(typed: &Typed, source: &DiscoverySource) -> Result<ChecksC
         specs: ChecksConfig::read_flags(checks, defaults).map_err(|error| usage(&error))?,
         file: typed.text("checks-file").map(PathBuf::from),
         defaults,
+        by_udp: probes.has(Method::Udp),
         authorities: authorities_file(typed)?,
         rate: typed.value("check-rate", number_between(1, CHECK_RATE_MAX))?.unwrap_or(CHECK_RATE_DEFAULT).into(),
     };

@@ -11,6 +11,7 @@ use super::typed::Typed;
 use super::{Env, UsageError, checks};
 use crate::allocator::HeapProfile;
 use crate::checks::ChecksConfig;
+use crate::discovery::address::valid_host_address;
 use crate::discovery::{DiscoverySource, DnsConfig, KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY, StaticConfig, dns};
 use crate::exposition::{LinkSeries, SeriesSettings};
 use crate::limits::{
@@ -118,15 +119,16 @@ impl RunSettings {
         let listen = typed.value("listen", socket_address)?;
         let listen = listen.map_or_else(|| socket_address(LISTEN_DEFAULT), Ok).map_err(UsageError)?;
         let discovery = discovery(typed, env, listen.port())?;
+        let probes = typed.value("probes", methods)?.unwrap_or(Methods::ALL);
         Ok(Self {
             node_name: node_name(typed)?,
             zone: typed.value("zone", name)?,
             listen,
             allow_hosts: allow_hosts(typed)?,
-            checks: checks::resolve(typed, &discovery)?,
+            checks: checks::resolve(typed, &discovery, probes)?,
             discovery,
             domains_file: domains_file(typed)?,
-            probes: typed.value("probes", methods)?.unwrap_or(Methods::ALL),
+            probes,
             flows: typed.value("flows", number_between(1, FLOWS_MAX))?.unwrap_or(FLOWS_MAX),
             udp_port: typed.value("udp-port", number_between(1, u16::MAX))?.unwrap_or(listen.port()),
             // Port 0 is any free port. Its peers are not probed by name.

@@ -8,9 +8,13 @@ use super::families::{FamilyContent, FamilyDescription, FamilyScope};
 use super::series::{SeriesSettings, Shown};
 use crate::check::{CheckFailure, CheckPhase};
 use crate::limits::ZONES_MAX;
-use crate::peers::{Directory, Method, Methods, SlotId, Via, ZoneId};
-use crate::statistics::{ClassicReading, Histogram, HistogramReading, PeerStatistics, Scale, SendLag, ZoneStatistics};
+use crate::peers::{Directory, Family, Method, Methods, SlotId, Via, ZoneId};
+use crate::statistics::{
+    CHECK_FAMILIES, ClassicReading, Histogram, HistogramReading, PeerStatistics, Scale, SendLag, ZoneStatistics,
+};
 
+/// The `family` label of attempts without an address, as those whose host could not be resolved.
+const NO_FAMILY: &str = "none";
 /// The largest number of zone pairs of a method: every zone, for each family and network.
 const ZONE_PAIRS: usize = ZONES_MAX * Via::ALL.len();
 
@@ -164,21 +168,24 @@ impl Subjects<'_> {
             let since = record.created;
             let (found, more) = match content {
                 FamilyContent::CheckTimes => {
-                    let times = Arc::clone(record.phases[part].as_ref()?);
+                    let (family, part) = (part / CheckPhase::ALL.len(), part % CheckPhase::ALL.len());
+                    let times = Arc::clone(record.phases[family][part].as_ref()?);
                     let phase = ("phase", CheckPhase::ALL[part].label());
-                    (Subject::CheckTimes(times, board.scale(), since), Some(phase))
+                    (Subject::CheckTimes(times, board.scale(), since), Some((family, phase)))
                 }
                 FamilyContent::CheckFailures => {
-                    let count = Some(record.failures[part]).filter(|count| *count > 0)?;
+                    let (family, part) = (part / CheckFailure::ALL.len(), part % CheckFailure::ALL.len());
+                    let count = Some(record.failures[family][part]).filter(|count| *count > 0)?;
                     let reason = ("reason", CheckFailure::ALL[part].label());
-                    (Subject::Number(count, Some(since)), Some(reason))
+                    (Subject::Number(count, Some(since)), Some((family, reason)))
                 }
                 FamilyContent::CheckCertificate => (Subject::Number(record.certificate_not_after?, None), None),
                 _ => (Subject::Number(record.attempts, Some(since)), None),
             };
             label("check", &record.spec.name);
             label("target", &record.target);
-            if let Some((name, value)) = more {
+            if let Some((family, (name, value))) = more {
+                label("family", Family::ALL.get(family).map_or(NO_FAMILY, |family| family.label()));
                 label(name, value);
             }
             Some(found)
@@ -189,8 +196,8 @@ impl Subjects<'_> {
 /// Returns the number of subjects that a check has in a family.
 const fn parts(content: FamilyContent) -> usize {
     match content {
-        FamilyContent::CheckTimes => CheckPhase::ALL.len(),
-        FamilyContent::CheckFailures => CheckFailure::ALL.len(),
+        FamilyContent::CheckTimes => CheckPhase::ALL.len() * Family::ALL.len(),
+        FamilyContent::CheckFailures => CheckFailure::ALL.len() * CHECK_FAMILIES,
         _ => 1,
     }
 }

@@ -86,7 +86,9 @@ impl AnswerForm {
             }
             Reply::Live { content_type, body } => (StatusCode::OK, content_type, BodyContent::Live(body)),
             // It has been awaited by now.
-            Reply::Later(_) => (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", BodyContent::EMPTY),
+            Reply::Later(_) | Reply::ToClient(_) => {
+                (StatusCode::INTERNAL_SERVER_ERROR, "text/plain", BodyContent::EMPTY)
+            }
         };
         let length = content.length();
         // A long body, or one whose length is not known.

@@ -32,6 +32,7 @@ pub mod path;
 pub mod tls;
 
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -102,9 +103,23 @@ pub enum Reply {
     /// An answer whose status is not known yet. The future runs on the worker's own event loop. Its
     /// time is part of the time of the whole response.
     Later(Pin<Box<dyn Future<Output = Reply>>>),
+    /// An answer that says which address asks. It is given that address, or `None` if the kernel
+    /// does not tell it.
+    ToClient(Box<dyn FnOnce(Option<IpAddr>) -> Reply>),
 }
 
 impl Reply {
+    /// Waits until the status is known. `client` returns the address of the client.
+    async fn known(mut self, client: impl Fn() -> Option<IpAddr>) -> Self {
+        loop {
+            self = match self {
+                Self::Later(later) => later.await,
+                Self::ToClient(answer) => answer(client()),
+                known => return known,
+            };
+        }
+    }
+
     /// Creates a short answer in plain text.
     pub fn text(status: u16, text: impl Into<Vec<u8>>) -> Self {
         Self::Full { status, content_type: "text/plain; charset=utf-8", body: text.into() }

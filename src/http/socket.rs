@@ -10,7 +10,7 @@ use std::{
     cell::Cell,
     io::{self, Cursor, IoSlice},
     mem::MaybeUninit,
-    net::Shutdown,
+    net::{IpAddr, Shutdown},
     rc::Rc,
     sync::{Arc, atomic::Ordering},
     task::{Context, Poll, Waker, ready},
@@ -80,6 +80,11 @@ impl ClientSocket {
     pub(super) fn new(stream: TcpStream, frames: Rc<FramePool>) -> Self {
         let (has_body, frame_in_use) = (Cell::new(false), Cell::new(false));
         Self { stream, frames, has_body, frame_in_use, wants_frame: Cell::new(None) }
+    }
+
+    /// Returns the address of the client, if the kernel tells it.
+    pub(super) fn client(&self) -> Option<IpAddr> {
+        self.stream.peer_addr().ok().map(|client| client.ip())
     }
 
     /// Ready when no frame is in use and the socket can take a whole frame.

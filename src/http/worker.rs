@@ -399,11 +399,9 @@ impl ServedConnection {
         socket.has_body.set(true);
         let form = AnswerForm::new(request);
         self.unread.update(|unread| unread || form.closes);
-        let mut reply = self.reply(request);
+        let reply = self.reply(request);
         async move {
-            while let Reply::Later(later) = reply {
-                reply = later.await;
-            }
+            let reply = reply.known(|| socket.client()).await;
             let mut response = form.respond(reply, Rc::clone(socket), &shared.stats);
             let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
             if form.closes || is_refused || self.worker.is_stopping() {

@@ -13,6 +13,7 @@ use super::bounds::BucketBounds;
 use super::histogram::Histogram;
 use super::scale::Scale;
 use crate::checks::{Attempt, CheckSpec, CheckTarget, DueAttempt};
+use crate::peers::Family;
 use crate::sys::clock;
 use crate::units::Nanos;
 
@@ -23,10 +24,17 @@ const HALF: Nanos = Nanos::from_millis(30_000);
 const START: Nanos = Nanos::from_millis(30_000);
 /// Servers of a check with counts of their own: three of resolv.conf, or an address of each family.
 pub const CHECK_SERVERS_MAX: usize = 4;
+/// Families of the addresses that are asked, and attempts without an address.
+pub const CHECK_FAMILIES: usize = Family::ALL.len() + 1;
+const NO_FAMILY: usize = Family::ALL.len();
 /// Times of which the median is taken.
 const TIMES: usize = 16;
-/// Good attempts in a row after which what failed before is over.
-const GOOD_ENDS: u8 = 10;
+/// Good attempts in a row after which what failed before is over: as many as chance makes this
+/// rarely at the rate at which attempts failed, in this range. What fails always is over after the
+/// least, and the most are needed as long as fewer than [`RATE_FROM`] have failed.
+const GOOD_ENDS: std::ops::RangeInclusive<u8> = 3..=10;
+const CHANCE: f64 = 0.02;
+const RATE_FROM: u16 = 3;
 /// The time from which on an attempt is slow, if nothing is known of what is usual there.
 const SLOW_FROM: Nanos = Nanos::from_millis(100);
 /// Times that are this many times as long as usual are slow, if they are not below [`SLOW_FROM`].
@@ -66,10 +74,12 @@ pub struct CheckRecord {
     pub created: u32,
     /// Number of attempts since the start.
     pub attempts: u64,
-    /// Number of those that failed, in the order of [`CheckFailure::ALL`].
-    pub failures: [u64; CheckFailure::ALL.len()],
-    /// Times of each phase, in the order of [`CheckPhase::ALL`]; `None` until there is one.
-    pub phases: [Option<Arc<Histogram>>; CheckPhase::ALL.len()],
+    /// By family, and at last without one, the number of those that failed, in the order of
+    /// [`CheckFailure::ALL`].
+    pub failures: [[u64; CheckFailure::ALL.len()]; CHECK_FAMILIES],
+    /// By family, the times of each phase, in the order of [`CheckPhase::ALL`]; `None` until there
+    /// is one.
+    pub phases: [[Option<Arc<Histogram>>; CheckPhase::ALL.len()]; Family::ALL.len()],
     /// When the certificate of the target expires, in Unix seconds.
     pub certificate_not_after: Option<u64>,
     servers: u8,
@@ -82,6 +92,9 @@ pub struct CheckRecord {
     good_in_row: u8,
     failed_in_row: u8,
     since: Option<Nanos>,
+    /// Attempts since then, and those that failed or were slow.
+    since_counts: (u16, u16),
+    reaches_itself: bool,
     /// The last times of answered attempts, in microseconds.
     times: [u32; TIMES],
     times_len: usize,
@@ -98,6 +111,8 @@ struct HalfCounts {
     failures: [u16; CheckFailure::ALL.len()],
     /// Of each server: attempts, and those that failed.
     servers: [(u16, u16); CHECK_SERVERS_MAX],
+    /// Of each family, and at last without one: attempts, and those that failed or were slow.
+    families: [(u16, u16); CHECK_FAMILIES],
 }
 
 impl HalfCounts {
@@ -107,10 +122,23 @@ impl HalfCounts {
         for (sum, count) in self.failures.iter_mut().zip(other.failures) {
             *sum = sum.saturating_add(count);
         }
-        for (sum, count) in self.servers.iter_mut().zip(other.servers) {
+        let (servers, families) = (self.servers.iter_mut(), self.families.iter_mut());
+        for (sum, count) in servers.zip(other.servers).chain(families.zip(other.families)) {
             *sum = (sum.0.saturating_add(count.0), sum.1.saturating_add(count.1));
         }
         self
+    }
+
+    /// Returns the family of all attempts that failed or were slow, and the number of its attempts,
+    /// if those over the other one were good.
+    fn family_alone(&self) -> Option<(Family, u32)> {
+        let is_bad = |place: usize| self.families[place].1 > 0;
+        let [v4, v6] = Family::ALL.map(|family| self.families[family as usize]);
+        if is_bad(NO_FAMILY) || v4.0 == 0 || v6.0 == 0 {
+            return None;
+        }
+        let alone = |family: &Family| is_bad(*family as usize) && !is_bad(1 - *family as usize);
+        Family::ALL.into_iter().find(alone).map(|family| (family, self.families[family as usize].0.into()))
     }
 
     fn failed(&self) -> u32 {
@@ -151,10 +179,11 @@ impl CheckBoard {
     /// Counts an attempt of a check, which asked one of `servers` servers. An answer of the agent
     /// itself does not count.
     pub fn record(&self, due: DueAttempt, servers: usize, now: Nanos, attempt: &Attempt) {
-        if attempt.is_own_answer {
-            return;
-        }
         if let Some(record) = self.lock().records.get_mut(due.check) {
+            if attempt.is_own_answer {
+                record.reaches_itself = true;
+                return;
+            }
             record.set_half(Nanos(due.spacing.0.saturating_mul(2)).max(HALF));
             record.record((due.server, servers), now, attempt, &self.scale);
         }
@@ -201,7 +230,7 @@ impl CheckRecord {
             created: u32::try_from(clock::realtime().as_secs()).unwrap_or(u32::MAX),
             spec,
             attempts: 0,
-            failures: [0; CheckFailure::ALL.len()],
+            failures: Default::default(),
             phases: Default::default(),
             certificate_not_after: None,
             servers: 0,
@@ -213,6 +242,8 @@ impl CheckRecord {
             good_in_row: 0,
             failed_in_row: 0,
             since: None,
+            since_counts: (0, 0),
+            reaches_itself: false,
             times: [0; TIMES],
             times_len: 0,
             times_next: 0,
@@ -233,7 +264,8 @@ impl CheckRecord {
         if attempt.certificate_not_after.is_some() {
             self.certificate_not_after = attempt.certificate_not_after;
         }
-        for (histogram, time) in self.phases.iter_mut().zip(attempt.phases) {
+        let family = attempt.family.map_or(NO_FAMILY, |family| family as usize);
+        for (histogram, time) in self.phases.iter_mut().skip(family).take(1).flatten().zip(attempt.phases) {
             if let Some(time) = time {
                 histogram.get_or_insert_with(|| Arc::new(Histogram::new(scale))).observe(time, scale.cell(time));
             }
@@ -241,7 +273,7 @@ impl CheckRecord {
         let is_starting = !self.has_succeeded && now.since(*self.begun.get_or_insert(now)) < START;
         self.has_succeeded |= attempt.end.is_ok();
         if let Err(failure) = attempt.end {
-            self.failures[failure as usize] += 1;
+            self.failures[family][failure as usize] += 1;
             if is_starting {
                 return;
             }
@@ -250,6 +282,9 @@ impl CheckRecord {
         let half = &mut self.halves[0];
         half.tried += 1;
         half.slow += u32::from(is_slow);
+        let of_family = &mut half.families[family];
+        of_family.0 = of_family.0.saturating_add(1);
+        of_family.1 = of_family.1.saturating_add(u16::from(is_slow || attempt.end.is_err()));
         let of_server = &mut half.servers[server.min(CHECK_SERVERS_MAX - 1)];
         of_server.0 = of_server.0.saturating_add(1);
         if let Err(failure) = attempt.end {
@@ -261,13 +296,25 @@ impl CheckRecord {
             self.failed_in_row = 0;
             self.take_time(self.judged_time(attempt), now);
         }
-        if attempt.end.is_err() || is_slow {
-            self.since.get_or_insert(now);
-            self.good_in_row = 0;
-        } else {
-            self.good_in_row = self.good_in_row.saturating_add(1);
-            self.since = self.since.filter(|_| self.good_in_row < GOOD_ENDS);
+        let is_bad = attempt.end.is_err() || is_slow;
+        if is_bad && self.since.is_none() {
+            (self.since, self.since_counts) = (Some(now), (0, 0));
         }
+        let (tried, bad) = &mut self.since_counts;
+        (*tried, *bad) = (tried.saturating_add(1), bad.saturating_add(u16::from(is_bad)));
+        self.good_in_row = if is_bad { 0 } else { self.good_in_row.saturating_add(1) };
+        self.since = self.since.filter(|_| self.good_in_row < self.good_ends());
+    }
+
+    /// Returns the number of good attempts in a row after which what failed is over.
+    fn good_ends(&self) -> u8 {
+        let (tried, bad) = self.since_counts;
+        let before = tried.saturating_sub(self.good_in_row.into()).max(1);
+        let rate = if bad < RATE_FROM { 0.0 } else { f64::from(bad) / f64::from(before) };
+        let (least, most) = (f64::from(*GOOD_ENDS.start()), f64::from(*GOOD_ENDS.end()));
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in the range")]
+        let ends = (CHANCE.ln() / (-rate).ln_1p()).clamp(least, most).ceil() as u8;
+        ends
     }
 
     /// Sets the length of a half. Attempts of a large mesh are rare.
@@ -307,7 +354,7 @@ impl CheckRecord {
     /// Returns the time from which on an attempt is slow, in microseconds. As long as nothing is
     /// usual, that is known within a cluster alone.
     fn slow_from(&self) -> u32 {
-        let is_near = matches!(self.spec.target, CheckTarget::ClusterDns | CheckTarget::Service(_));
+        let is_near = self.spec.target.is_in_cluster();
         match self.usual.into_iter().flatten().min() {
             Some(usual) => usual.saturating_mul(SLOW_TIMES).max(micros(SLOW_FROM)),
             None if is_near => micros(SLOW_FROM),
@@ -349,6 +396,7 @@ impl CheckRecord {
         };
         let failed = window.failed();
         let is_bad = failed + window.slow > 0;
+        let family = window.family_alone();
         let answered = usize::try_from(window.tried.saturating_sub(failed)).unwrap_or(TIMES);
         let failing =
             window.servers.iter().filter(|(tried, failed)| u32::from(*failed) * 2 > u32::from(*tried)).count();
@@ -362,6 +410,9 @@ impl CheckRecord {
             good_in_row: if is_bad { self.good_in_row.into() } else { 0 },
             failed_in_row: if is_bad { self.failed_in_row.into() } else { 0 },
             reason: CheckFailure::most_frequent(&window.failures),
+            family: family.map(|(family, _)| family),
+            family_tried: family.map_or(0, |(_, tried)| tried),
+            reaches_itself: self.reaches_itself,
             since_unix_seconds: self.since.filter(|_| is_bad).map(clock::realtime_of).map(Nanos::as_secs),
             servers: self.servers,
             servers_failing: u8::try_from(failing).unwrap_or(u8::MAX),

@@ -29,7 +29,7 @@ mod variation;
 mod zones;
 
 pub use bounds::BucketBounds;
-pub use checks::{CHECK_SERVERS_MAX, CHECK_TARGET_BYTES_MAX, CheckBoard, CheckRecord};
+pub use checks::{CHECK_FAMILIES, CHECK_SERVERS_MAX, CHECK_TARGET_BYTES_MAX, CheckBoard, CheckRecord};
 pub use echo::EchoCounters;
 pub use flows::{FlowReading, FlowWay, RecentFlows};
 pub use histogram::{ClassicReading, Histogram, HistogramReading};

@@ -48,7 +48,7 @@ zero bucket.
 | a link by TCP: 3 counters | 3 | 3 |
 | a link with `--link-series counters` | 3 | 3 |
 | a link with `--link-series none` | 0 | 0 |
-| a check: its attempts, a histogram for each of its 1 to 4 phases, a counter for each reason that has occurred, and when a certificate expires | 1 to 78 | 1 to 22 |
+| a check: its attempts, by family a histogram for each of its 1 to 4 phases and a counter for each reason that has occurred, and when a certificate expires | 1 to 170 | 1 to 58 |
 
 So a peer with one address has 24 series in text and 10 in protobuf by the three protocols of `--probes` (48 and 20 with `full`), and a
 pair of zones 33 and 19. With 24 peers in 3 zones that is 24 × 24 + 3 × 33 = 675 in text, and 24 × 10 + 3 × 19 = 297 in protobuf, beside
@@ -126,12 +126,18 @@ const SOMETIMES: [[&str; 5]; 17] = [
     [
         "kube_canary_check_duration_seconds",
         "histogram",
-        "check,le,phase,target",
+        "check,family,le,phase,target",
         "Times of the phases of attempts that passed them.",
         "",
     ],
     ["kube_canary_check_attempts_total", "counter", "check,target", "Attempts that have ended, answered or not.", ""],
-    ["kube_canary_check_failures_total", "counter", "check,reason,target", "Attempts that failed, by reason.", ""],
+    [
+        "kube_canary_check_failures_total",
+        "counter",
+        "check,family,reason,target",
+        "Attempts that failed, by reason.",
+        "",
+    ],
     [
         "kube_canary_check_certificate_not_after_seconds",
         "gauge",
@@ -306,6 +312,10 @@ fn document(families: &BTreeMap<String, Family>, values: &Values) -> String {
     }
     let checks = ["kube_canary_check_duration_seconds", "kube_canary_check_failures_total"];
     row(checks[0], "phase", CheckPhase::ALL.into_iter().map(CheckPhase::label).collect());
+    for name in checks {
+        let families = kube_canary::peers::Family::ALL.map(kube_canary::peers::Family::label);
+        row(name, "family", if name == checks[0] { families.into() } else { [&families[..], &["none"]].concat() });
+    }
     row(checks[1], "reason", CheckFailure::ALL.into_iter().map(CheckFailure::label).collect());
     row("kube_canary_api_requests_total", "verb", Verb::ALL.into_iter().map(Verb::label).collect());
     text

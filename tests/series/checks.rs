@@ -7,6 +7,7 @@ use kube_canary::check::{CHECK_NAME_BYTES_MAX, CHECKS_MAX, CheckFailure, CheckPh
 use kube_canary::checks::{Attempt, AuthoritiesFile, CheckHost, CheckSpec, CheckTarget, DueAttempt, HostPort};
 use kube_canary::exposition::{Format, LinkSeries};
 use kube_canary::limits::{MAX_SERIES_DEFAULT, MAX_SERIES_MIN};
+use kube_canary::peers::Family;
 use kube_canary::units::Nanos;
 
 use crate::exposition::parse;
@@ -28,7 +29,7 @@ fn spec(name: &str, target: CheckTarget) -> CheckSpec {
     CheckSpec { name: name.into(), target }
 }
 
-/// The three checks that need no flag.
+/// The checks that need no flag.
 fn defaults() -> Vec<CheckSpec> {
     let server = HostPort { host: CheckHost::Address([10, 96, 0, 1].into()), port: 443 };
     vec![
@@ -38,6 +39,7 @@ fn defaults() -> Vec<CheckSpec> {
             CheckTarget::ApiServer { server, authorities: Arc::new(AuthoritiesFile::new("/ca.crt".into())) },
         ),
         spec("service", CheckTarget::Service(host("kube-canary-service", 80))),
+        spec("service-udp", CheckTarget::ServiceUdp(host("kube-canary-service", 862))),
     ]
 }
 
@@ -51,17 +53,26 @@ fn agent(specs: &[CheckSpec]) -> Agent {
 fn attempt(agent: &Agent, place: usize, times: [u64; 4], end: Result<(), CheckFailure>) {
     let phases = times.map(|time| (time > 0).then_some(Nanos(time * MS)));
     let certificate_not_after = (times[2] > 0).then_some(1_900_000_000);
-    let attempt = Attempt { phases, end, certificate_not_after, is_own_answer: false };
-    let due = DueAttempt { check: place, server: 0, spacing: Nanos(10 * SECOND) };
-    agent.view.statistics.checks().record(due, 1, NOW, &attempt);
+    let family = Some(Family::V4).filter(|_| end != Err(CheckFailure::Unresolved));
+    record(agent, place, &Attempt { phases, end, certificate_not_after, family, ..Attempt::default() });
 }
 
-/// Of each check, every phase has been passed, and every reason has occurred.
+fn record(agent: &Agent, place: usize, attempt: &Attempt) {
+    let due = DueAttempt { check: place, server: 0, spacing: Nanos(10 * SECOND) };
+    agent.view.statistics.checks().record(due, 1, NOW, attempt);
+}
+
+/// Of each check, every phase has been passed and every reason has occurred, over both families and
+/// without any.
 fn exhaust(agent: &Agent) {
     for place in 0..agent.view.statistics.checks().count() {
-        attempt(agent, place, [1, 2, 30, 400], Ok(()));
-        for failure in CheckFailure::ALL {
-            attempt(agent, place, [0; 4], Err(failure));
+        for family in [Some(Family::V4), Some(Family::V6), None] {
+            let phases = [1, 2, 30, 400].map(|time| Some(Nanos(time * MS)));
+            let good = Attempt { phases, family, certificate_not_after: Some(1_900_000_000), ..Attempt::default() };
+            record(agent, place, &good);
+            for failure in CheckFailure::ALL {
+                record(agent, place, &Attempt { end: Err(failure), family, ..Attempt::default() });
+            }
         }
     }
 }
@@ -82,7 +93,7 @@ fn an_agent_without_checks_has_no_families_of_them() {
     // A check without an attempt has only the count of these.
     agent.view.statistics.checks().replace(&defaults());
     let text = agent.scrape(NOW, Format::Text).text();
-    assert_eq!(of_checks(&text).len(), 3);
+    assert_eq!(of_checks(&text).len(), 4);
     assert!(of_checks(&text).iter().all(|line| line.starts_with("kube_canary_check_attempts_total{")));
     assert_eq!(text.matches(" kube_canary_check_").count(), 2, "HELP and TYPE of one family");
 }
@@ -100,19 +111,19 @@ fn checks_have_phases_and_the_reasons_that_occurred_in_every_format() {
         ("check=\"dns\",target=\"kubernetes.default.svc\"", "check=\"api-server\",target=\"10.96.0.1:443\"");
     for (name, labels, value) in [
         ("attempts_total", dns, 2),
-        ("failures_total", &*format!("{dns},reason=\"no_such_name\""), 1),
+        ("failures_total", &*format!("{dns},family=\"ipv4\",reason=\"no_such_name\""), 1),
         ("attempts_total", api, 1),
         ("certificate_not_after_seconds", api, 1_900_000_000),
-        ("duration_seconds_count", &format!("{api},phase=\"handshake\""), 1),
-        ("duration_seconds_bucket", &format!("{dns},phase=\"first_byte\",le=\"0.001\""), 0),
-        ("duration_seconds_bucket", &format!("{dns},phase=\"first_byte\",le=\"0.0025\""), 1),
+        ("duration_seconds_count", &format!("{api},family=\"ipv4\",phase=\"handshake\""), 1),
+        ("duration_seconds_bucket", &format!("{dns},family=\"ipv4\",phase=\"first_byte\",le=\"0.001\""), 0),
+        ("duration_seconds_bucket", &format!("{dns},family=\"ipv4\",phase=\"first_byte\",le=\"0.0025\""), 1),
     ] {
         assert_eq!(sample(&text, &format!("kube_canary_check_{name}{{{labels}}}")), value, "{name}{{{labels}}}");
     }
-    assert_eq!(of_checks(&text).len(), 6 * HISTOGRAM + 3 + 1 + 1);
+    assert_eq!(of_checks(&text).len(), 6 * HISTOGRAM + 4 + 1 + 1);
     let open = agent.scrape(NOW, Format::OpenMetrics).text();
     let created = of_checks(&open).iter().filter(|line| line.contains("_created{")).count();
-    assert_eq!((of_checks(&open).len() - created, created), (6 * HISTOGRAM + 3 + 1 + 1, 6 + 3 + 1));
+    assert_eq!((of_checks(&open).len() - created, created), (6 * HISTOGRAM + 4 + 1 + 1, 6 + 4 + 1));
     let families = protobuf::parse(&agent.scrape(NOW, Format::Protobuf).bytes());
     let times = families.iter().find(|family| family.name == "kube_canary_check_duration_seconds").expect("times");
     assert_eq!(times.metrics.len(), 6);
@@ -127,8 +138,9 @@ fn the_default_checks_have_at_most_60_series_in_protobuf() {
     let _no_leaks = NoLeaks::here();
     let agent = agent(&defaults());
     // What can happen to each: DNS is asked by UDP, the API server has an address and no request.
-    let reasons = [10, 11, 10];
-    for (place, (phases, reasons)) in [[0, 0, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1]].into_iter().zip(reasons).enumerate() {
+    let reasons = [10, 11, 10, 6];
+    let phases = [[0, 0, 0, 1], [0, 1, 1, 0], [1, 1, 0, 1], [1, 0, 0, 1]];
+    for (place, (phases, reasons)) in phases.into_iter().zip(reasons).enumerate() {
         attempt(&agent, place, phases, Ok(()));
         CheckFailure::ALL.into_iter().take(reasons).for_each(|failure| attempt(&agent, place, [0; 4], Err(failure)));
     }
@@ -168,14 +180,14 @@ fn the_most_and_longest_checks_fit_their_frames_in_every_format() {
     let _no_leaks = NoLeaks::here();
     let agent = agent(&longest());
     exhaust(&agent);
-    let of_check = CheckPhase::ALL.len() * HISTOGRAM + 1 + CheckFailure::ALL.len() + 1;
+    let of_check = 2 * CheckPhase::ALL.len() * HISTOGRAM + 1 + 3 * CheckFailure::ALL.len() + 1;
     let text = agent.scrape(NOW, Format::Text).text();
     assert_eq!(of_checks(&text).len(), CHECKS_MAX * of_check);
     assert!(parse(&text).expect("text").iter().all(|sample| sample.label("target").len() <= 320));
     agent.scrape(NOW, Format::OpenMetrics).text();
     let families = protobuf::parse(&agent.scrape(NOW, Format::Protobuf).bytes());
     let failures = families.iter().find(|family| family.name == "kube_canary_check_failures_total").expect("failures");
-    assert_eq!((failures.metrics.len(), failures.unknown_bytes), (CHECKS_MAX * CheckFailure::ALL.len(), 0));
+    assert_eq!((failures.metrics.len(), failures.unknown_bytes), (CHECKS_MAX * 3 * CheckFailure::ALL.len(), 0));
 }
 
 #[test]

@@ -5,12 +5,13 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use crate::method::Family;
 use crate::report::rounded;
 
 /// Bytes of the name of a check, which is a label and the subject of verdicts.
 pub const CHECK_NAME_BYTES_MAX: usize = 48;
 /// The names of the checks that need no flag in a cluster.
-pub const DEFAULT_CHECKS: [&str; 3] = ["dns", "api-server", "service"];
+pub const DEFAULT_CHECKS: [&str; 4] = ["dns", "api-server", "service", "service-udp"];
 /// Largest number of checks, with the defaults.
 pub const CHECKS_MAX: usize = 32;
 
@@ -235,13 +236,23 @@ pub struct Check<'a> {
     /// The most frequent reason of the failed ones. `None` if none failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<CheckFailure>,
-    /// When the first attempt failed or was slow after which fewer than ten in a row were good.
+    /// When the first attempt failed or was slow after which too few in a row were good for an end.
     /// `None` if there is none in the recent window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since_unix_seconds: Option<u64>,
+    /// The family of all attempts that failed or were slow, if those over the other one were good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<Family>,
+    /// Number of attempts over that family.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub family_tried: u32,
     /// Number of servers or addresses that are asked in turn.
     #[serde(default)]
     pub servers: u8,
+    /// Whether an answer of its own has reached the agent through this Service. Where a pod cannot
+    /// reach itself so, some of its attempts fail without a fault.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub reaches_itself: bool,
     /// Number of them of which most attempts failed.
     #[serde(default, skip_serializing_if = "is_zero_u8")]
     pub servers_failing: u8,
@@ -256,6 +267,11 @@ pub struct Check<'a> {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

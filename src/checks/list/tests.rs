@@ -7,7 +7,7 @@ use crate::discovery::kubernetes::{ApiServer, Timing};
 fn config(flags: &[&str], defaults: bool, file: Option<PathBuf>) -> ChecksConfig {
     let given = flags.iter().map(|text| ("--check", *text));
     let specs = ChecksConfig::read_flags(given, defaults).unwrap();
-    ChecksConfig { specs, file, defaults, authorities: None, rate: 50.0 }
+    ChecksConfig { specs, file, defaults, by_udp: true, authorities: None, rate: 50.0 }
 }
 
 fn no_cluster() -> DiscoverySource {
@@ -57,7 +57,7 @@ fn defaults_come_first_and_only_in_a_cluster() {
             timing: Timing::default(),
         }));
         let specs = config(&["a=tcp:h:1"], true, None).load(&cluster).unwrap();
-        assert_eq!(names(&specs), "dns api-server service a");
+        assert_eq!(names(&specs), "dns api-server service service-udp a");
         assert_eq!(specs[0].target, CheckTarget::ClusterDns);
         assert_eq!(specs[1].target.to_string(), shown);
         assert!(matches!(&specs[1].target, CheckTarget::ApiServer { authorities, .. }

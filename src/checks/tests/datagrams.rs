@@ -24,11 +24,17 @@ async fn reflected(answers: impl Fn(SocketAddr, &[u8]) -> Vec<Vec<u8>>) -> Attem
 
 /// Answers as the agent of this node does.
 fn answer(client: SocketAddr, request: &[u8], node: &str) -> Vec<u8> {
+    answer_after(Nanos(0), client, request, node)
+}
+
+/// The same of an agent that has the request for this time.
+fn answer_after(dwell: Nanos, client: SocketAddr, request: &[u8], node: &str) -> Vec<u8> {
     let mut reflector = Reflector::new(8_080, Nanos(0));
     assert!(reflector.set_members([client.ip()].into_iter()));
     let at = NtpTime::from_unix(Nanos(1_795_467_890_000_000_000));
+    let reflected_at = NtpTime::from_unix(Nanos(1_795_467_890_000_000_000).plus(dwell));
     let node = name_in_reports(node);
-    let reflection = Reflection { received_at: at, reflected_at: at, error: ErrorEstimate::UNKNOWN, ttl: 64, node };
+    let reflection = Reflection { received_at: at, reflected_at, error: ErrorEstimate::UNKNOWN, ttl: 64, node };
     let mut out = [0; crate::limits::STAMP_ANSWER_BYTES_MAX];
     let length = reflector.answer(client, request, &reflection, Nanos(0), &mut out).unwrap();
     assert_eq!(reflector.heard(client.ip(), Nanos(0)).requests, 0, "a check is not counted as a probe");
@@ -50,6 +56,37 @@ async fn an_answer_of_a_reflector_counts_and_names_its_node() {
         vec![copy]
     });
     assert_eq!(copied.await.end, Ok(()), "a reflector without state");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_lost_once_is_sent_again() {
+    let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let to = server.local_addr().unwrap();
+    let serve = async {
+        let mut request = [0; 512];
+        let (length, _) = server.recv_from(&mut request).await.unwrap();
+        let first = request[..length].to_vec();
+        let (length, client) = server.recv_from(&mut request).await.unwrap();
+        assert_eq!(request[..length], first);
+        server.send_to(&answer(client, &first, "n1"), client).await.unwrap();
+    };
+    let target = CheckTarget::Udp(loopback(to.port()));
+    assert_eq!(tokio::join!(attempt(&target, to, &CONTEXT), serve).0.end, Ok(()));
+}
+
+#[tokio::test]
+async fn the_time_at_the_reflector_is_not_that_of_the_way() {
+    let time = async |dwell: Nanos| {
+        let found = reflected(|client, request| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            vec![answer_after(dwell, client, request, "n1")]
+        });
+        found.await.phases[CheckPhase::FirstByte as usize].expect("an answer")
+    };
+    let fifty = Nanos::from_millis(50);
+    assert!(time(Nanos(0)).await >= fifty);
+    // More than there was is not believed to be less than nothing.
+    assert_eq!(time(Nanos::from_millis(60_000)).await, Nanos(0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 mod datagrams;
 mod dns;
 mod http;
+mod service;
 mod tls;
 
 use std::io;
@@ -13,6 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::*;
+use crate::peers::Family;
 
 /// What an attempt knows besides its target.
 const CONTEXT: Context<'static> = Context {
@@ -24,6 +26,11 @@ const CONTEXT: Context<'static> = Context {
 
 fn loopback(port: u16) -> HostPort {
     HostPort { host: CheckHost::Address([127, 0, 0, 1].into()), port }
+}
+
+/// An attempt over IPv4 that passed no phase.
+fn ended(failure: CheckFailure) -> Attempt {
+    Attempt { end: Err(failure), family: Some(Family::V4), ..Attempt::default() }
 }
 
 /// Whether exactly these phases have ended.
@@ -89,7 +96,7 @@ async fn a_port_without_a_listener_refuses_every_check_by_tcp() {
         CheckTarget::Service(host),
     ] {
         let found = attempt(&target, to, &CONTEXT).await;
-        assert_eq!(found, Attempt { end: Err(CheckFailure::Refused), ..Attempt::default() }, "{target}");
+        assert_eq!(found, ended(CheckFailure::Refused), "{target}");
     }
 }
 
@@ -103,7 +110,7 @@ async fn an_unanswered_connection_is_a_timeout() {
     let _taken = TcpStream::connect(to).await.unwrap();
     for target in [CheckTarget::Tcp(loopback(to.port())), CheckTarget::Tls(loopback(to.port()))] {
         let found = attempt(&target, to, &CONTEXT).await;
-        assert_eq!(found, Attempt { end: Err(CheckFailure::Timeout), ..Attempt::default() }, "{target}");
+        assert_eq!(found, ended(CheckFailure::Timeout), "{target}");
     }
 }
 

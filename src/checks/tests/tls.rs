@@ -215,6 +215,6 @@ async fn a_bundle_that_cannot_be_read_is_no_fault_of_the_server() {
         let file = AuthoritiesFile::new(path.to_owned());
         let context = Context { authorities: Some(&file), ..CONTEXT };
         let found = attempt(&target(9), "127.0.0.1:9".parse().unwrap(), &context).await;
-        assert_eq!(found, Attempt { end: Err(CheckFailure::Other), ..Attempt::default() }, "{}", path.display());
+        assert_eq!(found, ended(CheckFailure::Other), "{}", path.display());
     }
 }

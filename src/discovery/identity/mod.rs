@@ -42,6 +42,8 @@ pub struct IdentityAnswer {
     /// The addresses of its node in the order of the answer, at most
     /// [`NODE_ADDRESSES_MAX`]. They are not checked.
     pub node_addresses: Vec<IpAddr>,
+    /// The address from which the peer was asked, as it arrived there.
+    pub asked_from: Option<IpAddr>,
 }
 
 #[derive(Deserialize)]
@@ -51,6 +53,8 @@ struct Body {
     zone: Option<String>,
     #[serde(default)]
     node_addresses: Option<FirstAddresses>,
+    #[serde(default)]
+    asked_from: Option<String>,
 }
 
 /// The first addresses of a list. Other items are skipped, because a later version
@@ -94,14 +98,17 @@ async fn ask(server: SocketAddr, timeout: Duration) -> Result<IdentityAnswer, St
 /// # Errors
 /// Why it is no identity.
 pub fn parse(body: &[u8]) -> Result<IdentityAnswer, String> {
-    let Body { node, zone, node_addresses } = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let Body { node, zone, node_addresses, asked_from } =
+        serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let fits = |name: &str| (1..=NAME_BYTES_MAX).contains(&name.len()) && !name.chars().any(char::is_control);
     if !fits(&node) {
         return Err("its node name is empty, too long or not text".into());
     }
     // The agent itself writes `unknown` for a zone that it does not know.
     let identity = PeerIdentity { node, zone: zone.filter(|zone| fits(zone) && zone != "unknown") };
-    Ok(IdentityAnswer { identity, node_addresses: node_addresses.map_or_else(Vec::new, |addresses| addresses.0) })
+    let node_addresses = node_addresses.map_or_else(Vec::new, |addresses| addresses.0);
+    let asked_from = asked_from.and_then(|text| text.parse::<IpAddr>().ok()).map(|address| address.to_canonical());
+    Ok(IdentityAnswer { identity, node_addresses, asked_from })
 }
 
 /// Reads any bytes as a peer's answer. Only for fuzzing.
@@ -122,7 +129,10 @@ mod tests {
         let body = br#"{"node":"n1","zone":"z1","version":"1","node_addresses":["10.0.0.1"]}"#;
         let identity = PeerIdentity { node: "n1".into(), zone: Some("z1".into()) };
         let node_addresses = vec![[10, 0, 0, 1].into()];
-        assert_eq!(parse(body).unwrap(), IdentityAnswer { identity, node_addresses });
+        assert_eq!(parse(body).unwrap(), IdentityAnswer { identity, node_addresses, asked_from: None });
+        let asked =
+            |from: &str| parse(format!(r#"{{"node":"n1","asked_from":"{from}"}}"#).as_bytes()).unwrap().asked_from;
+        assert_eq!([asked("::ffff:10.0.0.7"), asked("n7")], [Some([10, 0, 0, 7].into()), None]);
         for zone in [r#","zone":null"#, r#","zone":"""#, r#","zone":"unknown""#, ""] {
             assert_eq!(parse(format!(r#"{{"node":"n1"{zone}}}"#).as_bytes()).unwrap().identity.zone, None);
         }

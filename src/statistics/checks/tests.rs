@@ -14,7 +14,7 @@ fn spec(name: &str) -> CheckSpec {
 
 fn attempt(phases: [u64; 4], end: Result<(), CheckFailure>) -> Attempt {
     let phases = phases.map(|time| (time > 0).then(|| ms(time)));
-    Attempt { phases, end, certificate_not_after: None, is_own_answer: false }
+    Attempt { phases, end, certificate_not_after: None, family: Some(Family::V4), ..Attempt::default() }
 }
 
 /// An attempt that took this many milliseconds to connect.
@@ -71,6 +71,32 @@ fn the_window_covers_30_to_60_seconds() {
 }
 
 #[test]
+fn a_family_is_reported_if_it_alone_fails() {
+    let over = |family, attempt: Attempt| Attempt { family, ..attempt };
+    let (v4, v6) = (Some(Family::V4), Some(Family::V6));
+    let timeout = || failed(CheckFailure::Timeout);
+    let family = |attempts: &[Attempt]| {
+        let board = board();
+        for attempt in attempts {
+            board.at(600, attempt);
+        }
+        let check = report(&board, 600);
+        (check.family, check.family_tried)
+    };
+    let one = [over(v4, good(1)), over(v6, timeout()), over(v4, good(1)), over(v6, good(1))];
+    assert_eq!(family(&one), (v6, 2));
+    assert_eq!(family(&[over(v4, timeout()), over(v6, good(1))]), (v4, 1));
+    assert_eq!(family(&[over(v4, good(900)), over(v6, good(1))]), (v4, 1), "slow");
+    assert_eq!(family(&[over(v4, timeout()), over(v6, timeout())]), (None, 0));
+    assert_eq!(family(&[over(v6, timeout()), over(v6, timeout())]), (None, 0), "the other one was not tried");
+    assert_eq!(
+        family(&[over(v6, timeout()), over(None, timeout()), over(v4, good(1))]),
+        (None, 0),
+        "it has no address"
+    );
+}
+
+#[test]
 fn the_most_frequent_reason_is_reported_and_all_are_counted() {
     let board = board();
     for failure in [CheckFailure::Refused, CheckFailure::Timeout, CheckFailure::Refused] {
@@ -82,7 +108,7 @@ fn the_most_frequent_reason_is_reported_and_all_are_counted() {
     board.at(3_600, &failed(CheckFailure::Tls));
     assert_eq!(report(&board, 3_600).reason, Some(CheckFailure::Tls));
     let (attempts, failures) = board.read(0, |record| (record.attempts, record.failures)).unwrap();
-    let of = |failure: CheckFailure| failures[failure as usize];
+    let of = |failure: CheckFailure| failures[0][failure as usize];
     assert_eq!((attempts, of(CheckFailure::Refused), of(CheckFailure::Timeout), of(CheckFailure::Tls)), (5, 2, 2, 1));
 }
 
@@ -199,7 +225,7 @@ fn the_median_is_of_the_answered_attempts_of_the_window() {
 }
 
 #[test]
-fn a_fault_begins_with_its_first_failure_and_ends_after_ten_good_attempts() {
+fn a_fault_begins_with_its_first_failure_and_ends_after_some_good_attempts() {
     let board = board();
     let begun = |second: u64| Some(clock::realtime_of(ms(second * 1_000)).as_secs());
     // The clock may move on between two readings.
@@ -219,16 +245,37 @@ fn a_fault_begins_with_its_first_failure_and_ends_after_ten_good_attempts() {
     // A slow attempt does not fail, and is not good.
     board.at(603, &good(400));
     assert!(is_since(603, 601) && rows(603) == (0, 0));
-    (0..9).for_each(|second| board.at(604 + second, &good(1)));
-    assert!(is_since(612, 601) && rows(612) == (9, 0));
-    board.at(613, &failed(CheckFailure::Timeout));
-    assert!(is_since(613, 601) && rows(613) == (0, 1));
-    (0..10).for_each(|second| board.at(614 + second, &good(1)));
-    assert_eq!((rows(623), report(&board, 623).since_unix_seconds), ((10, 0), None));
+    (0..2).for_each(|second| board.at(604 + second, &good(1)));
+    assert!(is_since(605, 601) && rows(605) == (2, 0));
+    board.at(606, &failed(CheckFailure::Timeout));
+    assert!(is_since(606, 601) && rows(606) == (0, 1));
+    // Of six attempts, four were bad.
+    (0..4).for_each(|second| board.at(607 + second, &good(1)));
+    assert_eq!((rows(610), report(&board, 610).since_unix_seconds), ((4, 0), None));
     board.at(624, &failed(CheckFailure::Timeout));
     assert!(is_since(624, 624));
     (0..300).for_each(|_| board.at(625, &failed(CheckFailure::Timeout)));
     assert_eq!(rows(625), (0, 255));
+}
+
+#[test]
+fn the_rarer_failures_are_the_more_good_attempts_end_them() {
+    // Of each four attempts, this many fail; then good ones follow.
+    let ends_after = |failing: u64| {
+        let board = board();
+        for second in 600..640 {
+            let attempt = if second % 4 < failing { failed(CheckFailure::Timeout) } else { good(1) };
+            board.at(second, &attempt);
+        }
+        // The last bad attempt begins the row.
+        let in_row = u64::from(report(&board, 639).good_in_row);
+        let is_over = |more: &u64| {
+            board.at(640 + more, &good(1));
+            report(&board, 640 + more).since_unix_seconds.is_none()
+        };
+        in_row + 1 + (0..20).find(is_over).expect("an end")
+    };
+    assert_eq!([4, 3, 2, 1].map(ends_after), [3, 3, 6, 10]);
 }
 
 #[test]
@@ -263,7 +310,7 @@ fn answers_of_the_agent_itself_do_not_count() {
     board.at(600, &Attempt { is_own_answer: true, ..good(1) });
     assert_eq!(
         (report(&board, 600), board.read(0, |record| record.attempts)),
-        (Check { name: "a".into(), kind: CheckKind::Service, ..Check::default() }, Some(0))
+        (Check { name: "a".into(), kind: CheckKind::Service, reaches_itself: true, ..Check::default() }, Some(0))
     );
     // There is no such check.
     board.record(due(1, 0), 1, ms(600_000), &good(1));
@@ -310,7 +357,7 @@ fn phases_that_have_ended_are_timed_also_if_the_attempt_failed() {
     board.at(600, &attempt([1, 2, 0, 0], Err(CheckFailure::Tls)));
     board.at(601, &attempt([1, 4, 8, 0], Ok(())));
     let sums = board.read(0, |record| {
-        record.phases.each_ref().map(|times| {
+        record.phases[0].each_ref().map(|times| {
             let times = times.as_ref()?.classic(board.scale());
             Some((times.count, times.sum))
         })

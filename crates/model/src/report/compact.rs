@@ -35,11 +35,11 @@ use choice::{LOSERS_MAX, SAMPLE};
 use time_code::{time_code, time_seconds};
 
 /// The media type of this form. An agent that does not know it is of another version.
-pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=5";
+pub const MEDIA_TYPE: &str = "application/vnd.kube-canary.report;version=6";
 /// Bytes of the longest compact report: of 512 peers by three methods, some of which lose, or of
 /// 300 that all lose; and of all checks.
 pub const BYTES_MAX: usize = 31 * 1_024;
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 /// Bytes of a name. A longer one is cut as it is written.
 const NAME_MAX: usize = u8::MAX as usize;
 /// Objects of one node: three methods at its pod and one at the node itself, each of two families.

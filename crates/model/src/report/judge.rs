@@ -8,7 +8,7 @@ pub const JUDGE_PATH: &str = "/api/v1/judge";
 pub const JUDGE_BYTES_MAX: usize = 512;
 /// What a judge collects, how it judges, and how it names verdicts. Judges of different numbers
 /// cannot confirm each other, so each number has three judges during a rollout.
-pub const JUDGE_PROTOCOL: u32 = 9;
+pub const JUDGE_PROTOCOL: u32 = 10;
 /// A judge whose last judgement is older, or that has not judged for as long since it began, is
 /// not counted. A collection takes at most 20 s, and may wait as long for another.
 const AGE_SECONDS_MAX: f64 = 60.0;

@@ -1,6 +1,7 @@
 //! Makes verdicts of the causes of a check: their subjects and figures.
 
 use kube_canary_model::check::CheckFailure;
+use kube_canary_model::method::Family;
 use kube_canary_model::report::Network;
 use kube_canary_model::verdict::{CheckCause, Confidence, Figure, Kind, Severity, Verdict};
 
@@ -17,6 +18,8 @@ const ALL_NODES: &str = "*";
 const CRITICAL_RATE: f64 = 0.4;
 /// The last attempts of a node that failed in a row, from which on it is critical.
 const CRITICAL_IN_ROW: u32 = 2;
+/// A family alone is hit if this share of the nodes that are hit say so.
+const FAMILY_SHARE: f64 = 0.9;
 
 /// What the nodes of a cause report.
 #[derive(Default)]
@@ -29,6 +32,8 @@ struct CheckDetail {
     /// Nodes whose last attempts failed.
     failing_now: u32,
     reasons: [u32; CheckFailure::ALL.len()],
+    /// Of each family, the nodes of which it alone is hit, and their attempts over it.
+    families: [(u32, u32); Family::ALL.len()],
     servers: Vec<[u8; 2]>,
     since: Vec<i16>,
     answer_seconds: Vec<f32>,
@@ -52,11 +57,23 @@ impl CheckDetail {
         if let Some(reason) = bad.reason {
             self.reasons[reason as usize] += u32::from(bad.failed);
         }
+        if let Some(family) = bad.family {
+            let (nodes, tried) = &mut self.families[family as usize];
+            (*nodes, *tried) = (*nodes + 1, tried.saturating_add(bad.family_tried.into()));
+        }
         self.servers.push(bad.servers());
         self.since.extend(bad.since());
         let [answer, slow_from] = bad.times();
         self.answer_seconds.extend(answer);
         self.slow_from_seconds.extend(slow_from);
+    }
+
+    /// Returns the family that alone is hit, and the attempts over it.
+    fn family(&self) -> Option<(Family, u32)> {
+        let is_alone =
+            |family: &Family| f64::from(self.families[*family as usize].0) >= f64::from(self.hit) * FAMILY_SHARE;
+        let family = Family::ALL.into_iter().filter(|_| self.hit > 0).find(is_alone)?;
+        Some((family, self.families[family as usize].1))
     }
 
     /// The severity is that of the alert. So what fails at present counts from the first attempts
@@ -105,6 +122,8 @@ fn verdict(scope: &Scope<'_>, finding: &CheckFinding, detail: CheckDetail) -> Ve
     let failure = CheckFailure::most_frequent(&detail.reasons).filter(|_| is_failing);
     verdict.check = Some(CheckCause { kind: scope.kind, failure });
     verdict.weight = finding.score;
+    let family = detail.family();
+    verdict.family = family.map(|(family, _)| family);
     if is_failing {
         verdict.severity = detail.severity();
         let is_certain = finding.score >= CERTAIN_NATS;
@@ -112,7 +131,8 @@ fn verdict(scope: &Scope<'_>, finding: &CheckFinding, detail: CheckDetail) -> Ve
     }
     set_times(&mut verdict, scope, &detail);
     let figures = &mut verdict.figures;
-    figures.set(Figure::Attempts, detail.tried.into());
+    // Those over the other family say nothing of this one.
+    figures.set(Figure::Attempts, family.map_or(detail.tried, |(_, tried)| tried).into());
     figures.set(Figure::CheckingNodes, detail.nodes.into());
     figures.set(Figure::CheckingNodesHit, detail.hit.into());
     if is_failing {

@@ -266,13 +266,15 @@ impl Scope<'_> {
 
     /// Returns the share of bad attempts that the network explains at all nodes, 0 to 1: what all
     /// links lose, and for a Service of agents the share of nodes that are bad. A pod that is its
-    /// own backend counts as bad too: some networks drop what comes back to its sender.
+    /// own backend counts as bad too, unless it is known to reach itself: some networks drop what
+    /// comes back to its sender.
     pub fn expected(&self) -> f64 {
         let of_kind = methods(self.kind);
         let lossy = Method::ALL.into_iter().filter(|method| of_kind & bit(*method) != 0);
         let mesh = lossy.map(|method| self.explained.mesh[method as usize]).fold(0.0, f64::max);
         let Explained { bad_nodes, one_node, .. } = self.explained;
-        let [bad_nodes, itself] = if self.kind == CheckKind::Service { [*bad_nodes, *one_node] } else { [0.0; 2] };
+        let itself = one_node * (1.0 - self.matrix.reaching_themselves(self.check));
+        let [bad_nodes, itself] = if self.kind == CheckKind::Service { [*bad_nodes, itself] } else { [0.0; 2] };
         ((mesh + bad_nodes) * TIMES + itself).min(1.0)
     }
 }

@@ -3,6 +3,7 @@
 mod drawn;
 
 use kube_canary_model::check::{CHECKS_MAX, Check, CheckFailure, CheckKind};
+use kube_canary_model::method::Family;
 use kube_canary_model::report::{Methods, Network, Peer, Source};
 use kube_canary_model::verdict::{Confidence, Figure, Figures, Kind, Severity};
 use serde_json::{Value, json};
@@ -327,6 +328,45 @@ fn a_pod_that_does_not_reach_itself_through_its_service_is_no_fault() {
 }
 
 #[test]
+fn a_node_whose_service_fails_is_named_sooner_where_agents_reach_themselves() {
+    let named_after = |reaches_itself: bool| {
+        (1..=12).find(|failed| {
+            let of_service = |check| Check { kind: CheckKind::Service, reaches_itself, ..check };
+            let check = |node| {
+                if node == 1 {
+                    Check { failed_in_row: *failed, ..failing("service", *failed) }
+                } else {
+                    good("service")
+                }
+            };
+            with(&["service"], 5).rows(|node| vec![of_service(check(node))]).found() == ["check n1->service"]
+        })
+    };
+    assert_eq!([true, false].map(named_after), [Some(3), Some(7)]);
+}
+
+#[test]
+fn a_family_that_alone_fails_is_named() {
+    let over = |family, check: Check<'static>| Check {
+        family: Some(family).filter(|_| check.failed > 0),
+        family_tried: if check.failed > 0 { 6 } else { 0 },
+        ..check
+    };
+    let all = with(&["shop"], 20).rows(|_| vec![over(Family::V6, failing("shop", 6))]);
+    assert_eq!(all.found(), ["check *->shop"]);
+    let verdict = &all.verdicts()[0];
+    assert_eq!((verdict.family, verdict.loss_ratio()), (Some(Family::V6), Some(1.0)));
+    assert_eq!(title(verdict), "shop over IPv6 fails for all nodes");
+    assert_eq!(evidence(verdict), "120 of 120 attempts over IPv6 from 20 of 20 nodes fail: no answer in time");
+    let one = with(&["shop"], 20).rows(|node| vec![over(Family::V4, failing("shop", if node == 4 { 6 } else { 0 }))]);
+    assert_eq!(summary(&one.verdicts()[0]), "n4 cannot reach shop over IPv4: no answer in time");
+    // Of some nodes it is one family, and of others the other one.
+    let family = |node: usize| if node.is_multiple_of(2) { Family::V4 } else { Family::V6 };
+    let mixed = with(&["shop"], 20).rows(|node| vec![over(family(node), failing("shop", 6))]);
+    assert_eq!(mixed.verdicts().iter().map(|verdict| verdict.family).collect::<Vec<_>>(), [None]);
+}
+
+#[test]
 fn a_zone_is_named_from_the_beginning_and_as_long_as_it_fails() {
     // Three nodes of `a` and two of `b`. More and more attempts fail, at last for longer than the
     // recent window.
@@ -409,7 +449,7 @@ fn names_beyond_the_limits_are_left_out_and_bytes_are_counted() {
         with(&checks, 10).rows(|_| checks.map(|name| failing(name, failed)).to_vec()).matrix.bytes()
             - with(&checks, 10).rows(|_| Vec::new()).matrix.bytes()
     };
-    assert_eq!([bytes(0), bytes(12)], [10 * 3 * 4, 10 * 3 * 24]);
+    assert_eq!([bytes(0), bytes(12)], [10 * 3 * 4, 10 * 3 * 28]);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! What the nodes report of checks, as far as the judge has checks of these names itself.
 //!
-//! A check whose attempts are all good takes 4 bytes per node, and any other one 24. With three
-//! checks, 5,000 nodes take 60 KB if all is well, and 360 KB if all fails. A name that the list
+//! A check whose attempts are all good takes 4 bytes per node, and any other one 28. With four
+//! checks, 5,000 nodes take 80 KB if all is well, and 560 KB if all fails. A name that the list
 //! lacks takes none, so no report can add one.
 
 use kube_canary_kernel::region::List;
 use kube_canary_model::check::{CHECK_NAME_BYTES_MAX, CHECKS_MAX, Check, CheckFailure, CheckKind};
+use kube_canary_model::method::Family;
 
 /// More attempts of a recent window count as this many, with the same shares: those at three
 /// servers of the DNS that fail for a minute. So no report counts for more than a few others.
@@ -41,6 +42,10 @@ pub struct BadAttempts {
     pub failed_in_row: u8,
     /// Why most of the failed ones failed.
     pub reason: Option<CheckFailure>,
+    /// The family that alone is hit.
+    pub family: Option<Family>,
+    /// Number of attempts over that family.
+    pub family_tried: u8,
     /// Servers, at most 15, and in the upper bits those of which most attempts failed.
     servers: u8,
     /// When it began, in seconds after the epoch of the matrix.
@@ -49,7 +54,7 @@ pub struct BadAttempts {
     slow_from_seconds: f32,
 }
 
-const _: () = assert!(size_of::<TriedAttempts>() == 4 && size_of::<BadAttempts>() == 20);
+const _: () = assert!(size_of::<TriedAttempts>() == 4 && size_of::<BadAttempts>() == 24);
 
 /// It is not known when it began.
 const NO_SINCE: i16 = i16::MIN;
@@ -91,6 +96,8 @@ pub(super) struct AttemptTable {
     bad: List<BadAttempts>,
     /// The checks that the row has, which is being read, as a set of bits.
     said: u32,
+    /// Of each check, the number of nodes that reach themselves by it.
+    reaching_themselves: [u16; CHECKS_MAX],
 }
 
 const _: () = assert!(CHECKS_MAX <= u32::BITS as usize);
@@ -99,7 +106,7 @@ impl AttemptTable {
     /// Makes empty tables that take at most this many bytes each.
     pub fn new(bytes: usize) -> Self {
         let (tried, bad) = (List::new(bytes / size_of::<TriedAttempts>()), List::new(bytes / size_of::<BadAttempts>()));
-        Self { names: Vec::new(), name_bytes: 0, tried, bad, said: 0 }
+        Self { names: Vec::new(), name_bytes: 0, tried, bad, said: 0, reaching_themselves: [0; CHECKS_MAX] }
     }
 
     /// Takes the names of the judge's own checks, each once.
@@ -142,6 +149,9 @@ impl AttemptTable {
         if tried == 0 || room < bytes {
             return true;
         }
+        if let Some(count) = self.reaching_themselves.get_mut(place) {
+            *count = count.saturating_add(u16::from(check.reaches_itself));
+        }
         let place = u8::try_from(place).unwrap_or(u8::MAX);
         if is_bad {
             let since = check.since_unix_seconds.and_then(seconds).unwrap_or(NO_SINCE);
@@ -154,6 +164,8 @@ impl AttemptTable {
                 good_in_row: byte(check.good_in_row.min(tried - failed - slow)),
                 failed_in_row: byte(if failed > 0 { check.failed_in_row } else { 0 }),
                 reason: check.reason.filter(|_| failed > 0),
+                family: check.family,
+                family_tried: byte(scale(check.family_tried).clamp(failed + slow, tried)),
                 servers: check.servers.min(15) | check.servers_failing.min(check.servers).min(15) << 4,
                 since,
                 answer_seconds: time(check.time_p50_seconds),
@@ -187,6 +199,12 @@ impl AttemptTable {
         self.tried[from..to].iter().map(move |attempts| {
             (*attempts, bad.next_if(|bad| (bad.check, bad.node) == (check, attempts.node)).copied())
         })
+    }
+
+    /// Returns the share of the nodes with attempts by a check that reach themselves by it.
+    pub fn reaching_themselves(&self, check: u8) -> f64 {
+        let count = self.reaching_themselves.get(usize::from(check)).copied().unwrap_or_default();
+        f64::from(count) / self.attempts(check).count().max(1) as f64
     }
 
     /// Returns the bytes in use.

@@ -117,6 +117,11 @@ impl Matrix {
         self.checks.attempts(check)
     }
 
+    /// Returns the share of the nodes that reach themselves by the check at this place.
+    pub fn reaching_themselves(&self, check: u8) -> f64 {
+        self.checks.reaching_themselves(check)
+    }
+
     /// Returns the links that large packets do not pass.
     pub fn holes(&self) -> &[Hole] {
         self.links.holes()

@@ -1,9 +1,11 @@
 //! Makes sentences of a verdict over a check. The name of the check is in the subject, and that is
 //! a name of the judges' own lists.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use kube_canary_model::check::{CheckFailure, CheckKind};
+use kube_canary_model::method::Family;
 use kube_canary_model::verdict::{Figure, Verdict};
 
 use super::words::{Of, time, with_noun};
@@ -20,14 +22,17 @@ enum Who {
     One(String),
 }
 
-/// Returns whose attempts a verdict is about, and the name of the check.
-fn parts(verdict: &Verdict) -> (Who, &str) {
-    match verdict.checked() {
+/// Returns whose attempts a verdict is about, and the name of the check, with the family if one
+/// alone is hit.
+fn parts(verdict: &Verdict) -> (Who, Cow<'_, str>) {
+    let (who, check) = match verdict.checked() {
         Some(("*", check)) => (Who::AllNodes, check),
         Some((zone, check)) if Of(verdict).has(Figure::IsZone) => (Who::One(with_noun("zone", zone)), check),
         Some((node, check)) => (Who::One(node.to_owned()), check),
-        None => (Who::AllNodes, &verdict.subject),
-    }
+        None => (Who::AllNodes, verdict.subject.as_str()),
+    };
+    let over = |family: Family| format!("{check} over {}", family.name()).into();
+    (who, verdict.family.map_or(Cow::Borrowed(check), over))
 }
 
 fn failure(verdict: &Verdict) -> Option<CheckFailure> {
@@ -114,7 +119,8 @@ pub fn evidence(verdict: &Verdict) -> String {
         format!("{slow} of {tried} answers to attempts {from} {longer}")
     } else {
         let why = failure(verdict).map(|failure| format!(": {}", failure.words())).unwrap_or_default();
-        format!("{} of {tried} attempts {from} fail{why}", of.count(Figure::FailedAttempts))
+        let over = verdict.family.map(|family| format!(" over {}", family.name())).unwrap_or_default();
+        format!("{} of {tried} attempts{over} {from} fail{why}", of.count(Figure::FailedAttempts))
     };
     if verdict.is_slow() && of.has(Figure::AnswerSeconds) {
         let _ = write!(text, "; the median answer takes {}", time(of.value(Figure::AnswerSeconds)));

@@ -97,8 +97,8 @@ tolerations:
 
 {{/* The lines of the checks file. An agent refuses a file with more of them. */}}
 {{- define "kube-canary.checks" -}}
-{{- if and .Values.checks.defaults (gt (len .Values.checks.list) 29) -}}
-{{ fail "checks.list: at most 29 checks beside the 3 default ones" }}
+{{- if and .Values.checks.defaults (gt (len .Values.checks.list) 28) -}}
+{{ fail "checks.list: at most 28 checks beside the 4 default ones" }}
 {{- end -}}
 {{- range .Values.checks.list }}
 {{ . }}

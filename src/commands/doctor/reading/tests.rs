@@ -29,7 +29,7 @@ fn checks_of_reports_are_judged_by_their_names_and_bounded() {
     for (source, names) in [("n1", vec!["dns".into(), "a b".into()]), ("n2", vec!["api".into(), "dns".into()])] {
         reading.report(0, with(source, &names).as_bytes()).unwrap();
     }
-    assert_eq!(reading.checks, ["dns", "api-server", "service", "api"].map(Box::from));
+    assert_eq!(reading.checks, ["dns", "api-server", "service", "service-udp", "api"].map(Box::from));
     reading.report(0, with("n3", &names(CHECKS_MAX)).as_bytes()).unwrap();
     assert_eq!(reading.checks.len(), CHECKS_MAX);
     let error = reading.report(0, with("n4", &names(CHECKS_MAX + 1)).as_bytes()).unwrap_err();

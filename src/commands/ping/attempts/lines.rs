@@ -157,7 +157,7 @@ mod tests {
 
     fn ended(phases: [u64; 4], end: Result<(), CheckFailure>, certificate_not_after: Option<u64>) -> EndedAttempt {
         let phases = phases.map(|micros| (micros > 0).then_some(Nanos(micros * 1_000)));
-        let found = Attempt { phases, end, certificate_not_after, is_own_answer: false };
+        let found = Attempt { phases, end, certificate_not_after, ..Attempt::default() };
         EndedAttempt { place: 0, number: 4, to: Some("10.0.0.1:443".parse().unwrap()), addresses: 1, found }
     }
 

@@ -17,6 +17,7 @@ fn list(peers: &[(&str, &str)]) -> PeerList {
 
 fn answer(node: &str, addresses: &[&str]) -> IdentityAnswer {
     IdentityAnswer {
+        asked_from: None,
         identity: PeerIdentity { node: node.into(), zone: None },
         node_addresses: addresses.iter().map(|text| ip(text)).collect(),
     }

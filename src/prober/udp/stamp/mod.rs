@@ -16,6 +16,7 @@ mod answer;
 mod members;
 pub mod packet;
 mod reflector;
+pub mod returned;
 mod strangers;
 pub mod time;
 

@@ -26,7 +26,8 @@ use socket2::SockFilter;
 
 use super::answer::{self, Reflection};
 use super::members::MemberSet;
-use super::packet::{ASKING_REQUEST_BYTES, BASE_BYTES, REQUEST_BYTES, asks, field};
+use super::packet::{ASKING_REQUEST_BYTES, BASE_BYTES, CHECK_REQUEST_BYTES, REQUEST_BYTES, asks, field};
+use super::returned;
 use super::strangers::StrangerTable;
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
@@ -213,8 +214,13 @@ impl Reflector {
         out: &mut [u8; STAMP_ANSWER_BYTES_MAX],
     ) -> Result<usize, Refused> {
         if !self.members.has(from.ip()) {
-            if let Some(ssid) = field(request, 14).filter(|_| request.len() >= BASE_BYTES && is_probe(request)) {
-                self.strangers.note(from.ip(), u16::from_be_bytes(ssid), self.halves.number(now));
+            if let (Some(ssid), Some(sequence)) = (field(request, 14), field(request, 0)) {
+                let ssid = u16::from_be_bytes(ssid);
+                if request.len() == CHECK_REQUEST_BYTES {
+                    returned::note(ssid, u32::from_be_bytes(sequence));
+                } else if request.len() >= BASE_BYTES && is_probe(request) {
+                    self.strangers.note(from.ip(), ssid, self.halves.number(now));
+                }
             }
             return Err(Refused::NotAMember);
         }

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::time_code::{time_code, time_seconds};
 use crate::check::{Check, CheckFailure, CheckKind, is_check_name};
+use crate::method::Family;
 
 /// Bytes of the longest check.
-pub(super) const CHECK_BYTES_MAX: usize = 88;
+pub(super) const CHECK_BYTES_MAX: usize = 96;
 
 /// What is reported of a check.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -19,6 +20,7 @@ pub(super) struct CompactCheck<'a> {
     kind: u8,
     tried: u32,
     servers: u8,
+    reaches_itself: bool,
     #[serde(with = "postcard::fixint::le")]
     time: u16,
     trouble: Option<CheckTrouble>,
@@ -32,6 +34,8 @@ struct CheckTrouble {
     good_in_row: u8,
     failed_in_row: u8,
     reason: Option<CheckFailure>,
+    /// The family that alone is hit, and the attempts over it.
+    family: Option<(Family, u32)>,
     /// Seconds since it began.
     age: Option<u64>,
     servers_failing: u8,
@@ -52,6 +56,7 @@ impl CompactCheck<'static> {
             good_in_row: narrow(check.good_in_row),
             failed_in_row: narrow(check.failed_in_row),
             reason: (failed > 0).then(|| check.reason.unwrap_or(CheckFailure::Other)),
+            family: check.family.map(|family| (family, check.family_tried.clamp(failed + slow, check.tried))),
             age: check.since_unix_seconds.map(|since| now_unix_seconds.saturating_sub(since)),
             servers_failing: check.servers_failing.min(check.servers),
             slow_from: time_code(check.slow_from_seconds),
@@ -61,6 +66,7 @@ impl CompactCheck<'static> {
             kind: u8::try_from(kind).unwrap_or(u8::MAX),
             tried: check.tried,
             servers: check.servers,
+            reaches_itself: check.reaches_itself,
             time: time_code(check.time_p50_seconds),
             trouble: (failed + slow > 0).then_some(trouble),
         })
@@ -70,20 +76,24 @@ impl CompactCheck<'static> {
 impl<'a> CompactCheck<'a> {
     /// Returns the check. `None` if it has a value that cannot be.
     fn check(self, now_unix_seconds: u64) -> Option<Check<'a>> {
-        let Self { name, kind, tried, servers, time, trouble } = self;
+        let Self { name, kind, tried, servers, reaches_itself, time, trouble } = self;
         let kind = *CheckKind::ALL.get(usize::from(kind))?;
-        let well = Check { name, kind, tried, servers, time_p50_seconds: time_seconds(time), ..Check::default() };
+        let time_p50_seconds = time_seconds(time);
+        let well = Check { name, kind, tried, servers, reaches_itself, time_p50_seconds, ..Check::default() };
         let Some(trouble) = trouble else { return Some(well) };
-        let CheckTrouble { failed, slow, good_in_row, failed_in_row, reason, age, servers_failing, slow_from } =
-            trouble;
+        let CheckTrouble { failed, slow, good_in_row, failed_in_row, reason, family, age, .. } = trouble;
+        let CheckTrouble { servers_failing, slow_from, .. } = trouble;
         let bad = failed.checked_add(slow).filter(|bad| (1..=tried).contains(bad))?;
-        let is_possible = (failed > 0) == reason.is_some() && bad <= tried && servers_failing <= servers;
+        let family_fits = family.is_none_or(|(_, of_family)| (bad..=tried).contains(&of_family));
+        let is_possible = (failed > 0) == reason.is_some() && family_fits && servers_failing <= servers;
         is_possible.then(|| Check {
             failed,
             slow,
             good_in_row: good_in_row.into(),
             failed_in_row: failed_in_row.into(),
             reason,
+            family: family.map(|(family, _)| family),
+            family_tried: family.map_or(0, |(_, tried)| tried),
             since_unix_seconds: age.map(|age| now_unix_seconds.saturating_sub(age)),
             servers_failing,
             slow_from_seconds: time_seconds(slow_from),
@@ -119,6 +129,9 @@ pub(super) mod tests {
             good_in_row: 1,
             failed_in_row: 0,
             reason: Some(CheckFailure::Status),
+            family: Some(Family::V6),
+            family_tried: 8,
+            reaches_itself: true,
             since_unix_seconds: Some(NOW - 90),
             servers: 3,
             servers_failing: 1,
@@ -215,6 +228,9 @@ pub(super) mod tests {
         assert!(!with(&|_, trouble| trouble.failed = 0), "a reason, and none failed");
         assert!(!with(&|_, trouble| (trouble.failed, trouble.slow, trouble.reason) = (0, 0, None)), "no trouble");
         assert!(!with(&|_, trouble| trouble.servers_failing = 4), "more servers than there are");
+        for of_family in [6, 13] {
+            assert!(!with(&|_, trouble| trouble.family = Some((Family::V4, of_family))), "{of_family} of 7 to 12");
+        }
         let two = |a: &str, b: &str| is_read(vec![compact(&healthy(a)), compact(&healthy(b))]);
         assert_eq!([two("a", "b"), two("a", "a"), two("b", "a")], [true, false, false]);
     }
@@ -239,6 +255,7 @@ pub(super) mod tests {
             slow: u32::MAX / 2,
             good_in_row: u32::MAX,
             failed_in_row: u32::MAX,
+            family_tried: u32::MAX,
             reason: Some(CheckFailure::Other),
             since_unix_seconds: Some(0),
             servers: u8::MAX,
