@@ -127,7 +127,7 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let (mut probers, described) = open::probers(settings)?;
     log::info!("{}: {described}; HTTP on {}", settings.node_name, bound.local_addr());
     let (allocator, stats) = allocator::info_and_stats();
-    let view = Arc::new(new_view(settings, About::new(&allocator)));
+    let view = Arc::new(new_view(settings, About { is_member: settings.is_member, ..About::new(&allocator) }));
     view.health.beat(clock::monotonic());
     let of_pod = pod_addresses(settings);
     let build = AgentMetricsConfig {
@@ -142,6 +142,9 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
     let app = App { view: Arc::clone(&view), agent, allocator, node_addresses };
     let http_port = bound.local_addr().port();
     let domains = settings.domains_file.clone().map(DomainsFile::new);
+    if !settings.is_member {
+        log::info!("{}: no member of the mesh, which is probed from outside", settings.node_name);
+    }
     let judge = settings.may_judge.then(JudgeTimes::default);
     let routes = MeshRoutes::new(app, http_port, Times::default(), domains, judge);
     let routes =
@@ -206,6 +209,8 @@ struct ProbeLoop {
     probers: Probers,
     view: Arc<View>,
     own: OwnNode,
+    /// The agents outside of the mesh whose probes are answered.
+    outside: Vec<IpAddr>,
     /// How long a peer that has left the list is still probed.
     grace: Nanos,
     forget_after: Nanos,
@@ -250,6 +255,7 @@ impl ProbeLoop {
             probers,
             view,
             own,
+            outside: settings.outside.clone(),
             grace: settings.forget_after.min(LEAVE_GRACE).into(),
             forget_after: settings.slots_kept_for().into(),
             asked,
@@ -376,7 +382,7 @@ impl ProbeLoop {
             directory.set_roster(roster);
         }
         let Some(list) = self.pending.take() else {
-            self.probers.set_members(&directory.member_addresses());
+            admit(&mut self.probers, &directory, &self.outside);
             return;
         };
         let applied = directory.apply(list, &self.own, now);
@@ -391,7 +397,7 @@ impl ProbeLoop {
             Self::expect(&mut self.probers, change, &directory);
         }
         self.told_of_other = false;
-        self.probers.set_members(&directory.member_addresses());
+        admit(&mut self.probers, &directory, &self.outside);
         let statistics = &self.view.statistics;
         let (methods, bounds) = (statistics.methods(), statistics.scale().bounds().as_slice().len());
         let [.., displaced] = directory.nodes();
@@ -443,6 +449,15 @@ impl ProbeLoop {
             self.settles = self.settles.min(now.plus(SETTLE));
         }
     }
+}
+
+/// Makes probes by UDP and TCP be answered that come from members, and from these agents outside.
+fn admit(probers: &mut Probers, directory: &Directory, outside: &[IpAddr]) {
+    let mut admitted = directory.member_addresses();
+    admitted.extend_from_slice(outside);
+    admitted.sort_unstable();
+    admitted.dedup();
+    probers.set_members(&admitted);
 }
 
 /// The names under which browsers may address the agent: those of the Service,

@@ -198,6 +198,8 @@ pub const HTTP_WORKERS_MAX: usize = 64;
 /// Names that `--allow-host` may give. Each request for the page or `/api` is compared
 /// with all of them.
 pub const ALLOWED_HOSTS_MAX: usize = 64;
+/// Addresses that `--outside` may give.
+pub const OUTSIDE_MAX: usize = 64;
 /// Connections that one worker serves.
 pub const CONNECTIONS_PER_WORKER: usize = 16;
 /// Connections that one worker accepts beyond [`CONNECTIONS_PER_WORKER`], for

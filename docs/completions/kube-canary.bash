@@ -650,7 +650,7 @@ _kube__canary() {
             return 0
             ;;
         kube__canary__subcmd__run)
-            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --check --checks-file --check-ca --check-rate --probes --flows --udp-port --tcp-port --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --judge --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
+            opts="-n -h -V --node-name --zone --listen --allow-host --discovery --namespace --service --dns --peer --peers-file --domains-file --check --checks-file --check-ca --check-rate --probes --flows --udp-port --tcp-port --interval --timeout --payload-bytes --rtt-buckets --max-peers --network --link-series --max-series --forget-after --http-workers --judge --membership --outside --node-addresses --pod-addresses --heap-profile --log-level --log-format --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -891,6 +891,17 @@ _kube__canary() {
                     ;;
                 --judge)
                     COMPREPLY=($(compgen -W "auto never" -- "${cur}"))
+                    return 0
+                    ;;
+                --membership)
+                    COMPREPLY=($(compgen -W "member outside" -- "${cur}"))
+                    return 0
+                    ;;
+                --outside)
+                    COMPREPLY=("${cur}")
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o nospace
+                    fi
                     return 0
                     ;;
                 --node-addresses)

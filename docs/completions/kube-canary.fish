@@ -73,6 +73,9 @@ complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l forget-a
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l http-workers -d 'HTTP threads, 1 to 64, independent of the number of CPUs' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l judge -d 'auto: the agent judges the mesh if it is one of the three that must; or never' -r -f -a "auto\t''
 never\t''"
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l membership -d 'member of the mesh; or outside: the agent probes the peers of its list and makes checks, and never judges' -r -f -a "member\t''
+outside\t''"
+complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l outside -d 'Address of an agent with --membership outside, whose UDP and TCP probes are answered as those of members are; may be given again, or separated by commas' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l node-addresses -d 'The node\'s own addresses, separated by commas; reported to the peers' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l pod-addresses -d 'This agent\'s own addresses, separated by commas; never probed' -r -f
 complete -c kube-canary -n "__fish_kube_canary_using_subcommand run" -l heap-profile -d 'Only in builds with jemalloc-profiling: heap profiles go to FILE at the end, and to FILE.1, FILE.2, ... at SIGUSR2' -r -F

@@ -155,6 +155,11 @@ pub fn run() -> Vec<Arg> {
             "HTTP threads, 1 to 64, independent of the number of CPUs"),
         flag("judge", "WHEN", "KUBE_CANARY_JUDGE", "auto",
             "auto: the agent judges the mesh if it is one of the three that must; or never").value_parser(["auto", "never"]),
+        flag("membership", "WHAT", "KUBE_CANARY_MEMBERSHIP", "member",
+            "member of the mesh; or outside: the agent probes the peers of its list and makes checks, and never judges").value_parser(["member", "outside"]),
+        flag("outside", "ADDR", "KUBE_CANARY_OUTSIDE", "",
+            "Address of an agent with --membership outside, whose UDP and TCP probes are answered as those of members are; may be given again, or separated by commas")
+            .action(ArgAction::Append),
         flag("node-addresses", "LIST", "KUBE_CANARY_NODE_ADDRESSES", "",
             "The node's own addresses, separated by commas; reported to the peers"),
         flag("pod-addresses", "LIST", "KUBE_CANARY_POD_ADDRESSES", "the interfaces' addresses",

@@ -17,7 +17,7 @@ use crate::exposition::{LinkSeries, SeriesSettings};
 use crate::limits::{
     ALLOWED_HOSTS_MAX, FLOWS_MAX, HTTP_WORKERS_DEFAULT, HTTP_WORKERS_MAX, IN_FLIGHT_PER_PEER_MAX, INTERVAL_MAX,
     INTERVAL_MIN, MAX_PEERS_DEFAULT, MAX_PEERS_MAX, MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN, NAME_BYTES_MAX,
-    PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SLOT_KEPT_SLACK,
+    OUTSIDE_MAX, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SLOT_KEPT_SLACK,
 };
 use crate::logging::LogFormat;
 use crate::mesh::domains;
@@ -25,6 +25,8 @@ use crate::peers::{Family, Method, Methods};
 use crate::statistics::{BucketBounds, Scale};
 use crate::units::parse_duration;
 
+/// What `--membership` takes of an agent that is no member.
+const OUTSIDE: &str = "outside";
 pub(super) const LISTEN_DEFAULT: &str = "[::]:9877";
 
 /// Everything that `run` needs to know.
@@ -72,6 +74,10 @@ pub struct RunSettings {
     pub forget_after: Duration,
     /// Number of HTTP worker threads.
     pub http_workers: usize,
+    /// Whether the agent is a member of the mesh, and does not probe it from outside.
+    pub is_member: bool,
+    /// Addresses of agents outside of the mesh whose probes by UDP and TCP are answered.
+    pub outside: Vec<IpAddr>,
     /// Whether the agent judges the mesh if its rank requires it.
     pub may_judge: bool,
     /// The node's addresses, reported to peers.
@@ -152,7 +158,9 @@ impl RunSettings {
             http_workers: typed
                 .value("http-workers", number_between(1, HTTP_WORKERS_MAX))?
                 .unwrap_or(HTTP_WORKERS_DEFAULT),
-            may_judge: typed.text("judge") != Some("never"),
+            is_member: typed.text("membership") != Some(OUTSIDE),
+            outside: outside(typed)?,
+            may_judge: typed.text("judge") != Some("never") && typed.text("membership") != Some(OUTSIDE),
             node_addresses: typed.value("node-addresses", addresses)?.unwrap_or_default(),
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
             heap_profile: typed.value("heap-profile", heap_profile)?,
@@ -243,6 +251,24 @@ fn allow_hosts(typed: &Typed) -> Result<Vec<String>, UsageError> {
         )));
     }
     Ok(names)
+}
+
+/// Resolves `--outside`.
+fn outside(typed: &Typed) -> Result<Vec<IpAddr>, UsageError> {
+    let mut all = Vec::new();
+    for (flag, value) in typed.texts("outside") {
+        for text in value.split(',').map(str::trim) {
+            let address = text.parse().ok().and_then(|address| valid_host_address(address).ok());
+            all.push(
+                address
+                    .ok_or_else(|| UsageError::expected(flag, value, "IP addresses of hosts, separated by commas"))?,
+            );
+        }
+    }
+    if all.len() > OUTSIDE_MAX {
+        return Err(UsageError(format!("--outside: {} are given: expected at most {OUTSIDE_MAX}", all.len())));
+    }
+    Ok(all)
 }
 
 fn methods(text: &str) -> Result<Methods, String> {

@@ -22,6 +22,8 @@ pub struct About {
     pub libc: &'static str,
     /// Number of CPUs of the machine that are online, if the kernel tells it.
     pub cpus: Option<usize>,
+    /// Whether the agent is a member of the mesh, and does not probe it from outside.
+    pub is_member: bool,
     /// The shared reading of resident memory.
     pub resident: ResidentCache,
     /// The shared compact report.
@@ -37,6 +39,7 @@ impl About {
             linkage: allocator.linkage,
             libc: allocator.libc,
             cpus: cpus(),
+            is_member: true,
             resident: ResidentCache::default(),
             compact: CompactReport::default(),
         }

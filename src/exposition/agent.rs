@@ -266,7 +266,7 @@ impl AgentMetrics {
         {
             let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
             encoded.shown = self.shown(view, &directory, head.samples());
-            own::write_mesh(&view.node, &directory, encoded.shown.suppressed, &mut head);
+            own::write_mesh((&view.node, view.about.is_member), &directory, encoded.shown.suppressed, &mut head);
         }
         if let Some(footprint) = &readings.memory {
             memory::write(footprint, &mut head);

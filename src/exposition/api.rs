@@ -29,6 +29,10 @@ pub struct IdentityDocument<'a> {
     pub allocator: &'a str,
     /// The node's own addresses, as configured.
     pub node_addresses: &'a [IpAddr],
+    /// `member`, or `outside`: the agent probes the mesh and is no member of it.
+    pub membership: &'static str,
+    /// The address that asks, as it arrived here.
+    pub asked_from: Option<IpAddr>,
 }
 
 /// The body of `/api/v1/peers`, rendered one object at a time.

@@ -10,7 +10,7 @@ use crate::prober::{SendError, Stamp};
 use crate::statistics::Statistics;
 
 /// Number of series that [`write_mesh`] writes.
-pub const MESH_SERIES: usize = 11;
+pub const MESH_SERIES: usize = 12;
 
 /// Appends the version, the commit, and the allocator that runs.
 pub fn write_build(info: &AllocatorInfo, head: &mut FamilyWriter<'_>) {
@@ -85,7 +85,12 @@ pub fn write_totals(statistics: &Statistics, head: &mut FamilyWriter<'_>) {
 
 /// Appends the facts about the mesh as a whole, and the number of series that the scrape leaves
 /// out.
-pub fn write_mesh(node: &str, directory: &Directory, suppressed: usize, head: &mut FamilyWriter<'_>) {
+pub fn write_mesh(
+    (node, is_member): (&str, bool),
+    directory: &Directory,
+    suppressed: usize,
+    head: &mut FamilyWriter<'_>,
+) {
     let mesh = directory.mesh();
     let states = [Presence::Ready, Presence::Unready, Presence::Terminating, Presence::Displaced];
     let states = states.into_iter().zip(directory.nodes());
@@ -100,8 +105,13 @@ pub fn write_mesh(node: &str, directory: &Directory, suppressed: usize, head: &m
         [([("node", node), ("zone", directory.own_zone())], 1)],
     );
     head.gauges(
+        "kube_canary_agent_is_member",
+        "Whether the agent is a member of the mesh: 0 if it probes the mesh from outside.",
+        [([], is_member.into())],
+    );
+    head.gauges(
         "kube_canary_mesh_members",
-        "Nodes of the mesh, this one included, whether it probes them or not; 0 before the first list.",
+        "Nodes of the mesh, this agent's included, whether it probes them or not; 0 before the first list.",
         [([], mesh.members.into())],
     );
     head.gauges(
@@ -133,7 +143,7 @@ mod tests {
     fn as_many_series_are_written_as_are_counted() {
         let mut text = Vec::new();
         let mut head = FamilyWriter::new(Format::Text, 1, &mut text);
-        write_mesh("n1", &Directory::default(), 7, &mut head);
+        write_mesh(("n1", true), &Directory::default(), 7, &mut head);
         assert_eq!(head.samples(), MESH_SERIES);
         let text = String::from_utf8(text).unwrap();
         assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), MESH_SERIES);

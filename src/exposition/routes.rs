@@ -66,15 +66,20 @@ impl App {
     }
 
     fn identity(&self) -> Reply {
-        let directory = self.view.directory.read().unwrap_or_else(PoisonError::into_inner);
-        let identity = IdentityDocument {
-            node: &self.view.node,
-            zone: directory.own_zone(),
-            version: env!("CARGO_PKG_VERSION"),
-            allocator: self.allocator.allocator,
-            node_addresses: &self.node_addresses,
-        };
-        json(&identity)
+        let (view, node_addresses) = (Arc::clone(&self.view), self.node_addresses.clone());
+        let allocator = self.allocator.allocator;
+        Reply::ToClient(Box::new(move |client| {
+            let directory = view.directory.read().unwrap_or_else(PoisonError::into_inner);
+            json(&IdentityDocument {
+                node: &view.node,
+                zone: directory.own_zone(),
+                version: env!("CARGO_PKG_VERSION"),
+                allocator,
+                node_addresses: &node_addresses,
+                membership: if view.about.is_member { "member" } else { "outside" },
+                asked_from: client.map(|client| client.to_canonical()),
+            })
+        }))
     }
 }
 

@@ -236,7 +236,13 @@ fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
 /// Returns what an agent says that finds no judge: what its own report shows.
 fn without_judges(view: &View) -> Arc<[u8]> {
     let OwnLosses { peers, losing } = OwnLosses::count(view);
-    VerdictsFields::new(&verdicts::without_judges(losing, peers), &Overview::default(), &[], None).text()
+    VerdictsFields::new(
+        &verdicts::without_judges(view.about.is_member, (losing, peers)),
+        &Overview::default(),
+        &[],
+        None,
+    )
+    .text()
 }
 
 fn tenths(seconds: f64) -> f64 {

@@ -41,6 +41,7 @@ mod mtu;
 mod namespace;
 mod networks;
 mod oracle;
+mod outside;
 mod peers_file;
 mod ping;
 mod pinging;

@@ -72,11 +72,12 @@ pub fn gravity(verdict: &Verdict) -> (bool, std::cmp::Reverse<Severity>, bool, K
 }
 
 /// Returns the line of an agent that finds no judge. Of its `peers` it loses packets to `losing`.
-pub fn without_judges(losing: usize, peers: usize) -> Headline {
+pub fn without_judges(is_member: bool, (losing, peers): (usize, usize)) -> Headline {
+    let who = if is_member { "this node" } else { "this agent, which is outside of the mesh," };
     let own = match (losing, peers) {
-        (_, 0) => "this node has no peers".to_owned(),
-        (0, _) => format!("this node loses no packets to its {peers} peers"),
-        _ => format!("this node loses packets to {losing} of {peers} peers"),
+        (_, 0) => format!("{who} has no peers"),
+        (0, _) => format!("{who} loses no packets to its {peers} peers"),
+        _ => format!("{who} loses packets to {losing} of {peers} peers"),
     };
     Headline { state: MeshState::Unknown, text: format!("no judge answers; {own}") }
 }
