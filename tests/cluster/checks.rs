@@ -17,9 +17,9 @@ use crate::wait::until;
 use crate::watch::Watch;
 
 /// The address of the control plane, where the programs outside listen.
-const OUTSIDE: &str = "10.79.0.1";
-const HTTP_PORT: &str = "8080";
-const TLS_PORT: &str = "8443";
+pub const OUTSIDE: &str = "10.79.0.1";
+pub const HTTP_PORT: &str = "8080";
+pub const TLS_PORT: &str = "8443";
 /// How long each fault lasts after it is named.
 const LASTS: Duration = Duration::from_secs(20);
 
@@ -47,7 +47,7 @@ impl Test {
             run(&["dns-delay", "0.5"], &["dns-delay", "0"])
         });
         watch.checks("the API server is stopped", &["*->api-server"], LASTS, || ApiAway::start(&self.cluster));
-        let of_node = ["dns", "api-server", "service"].map(|check| format!("{node}->{check}"));
+        let of_node = ["dns", "api-server", "service", "service-udp"].map(|check| format!("{node}->{check}"));
         let of_node: Vec<&str> = of_node.iter().map(String::as_str).collect();
         watch.checks(&format!("{node} has no rules of kube-proxy"), &of_node, LASTS, || {
             self.cluster.verb(&["proxy-stop", node]).unwrap();
@@ -55,6 +55,9 @@ impl Test {
         });
         watch.checks(&format!("port 53 is blocked on {node}"), &of_node[..1], LASTS, || {
             PortCut::of_dns(&self.cluster, node)
+        });
+        watch.checks(&format!("{node} has no way to the Service by UDP"), &of_node[3..], LASTS, || {
+            PortCut::of_service_udp(&self.cluster, node, "862")
         });
         let name = [format!("{zone}->outside")];
         watch.checks(&format!("a target outside is away for {zone}"), &[&name[0]], LASTS, || {
@@ -75,7 +78,7 @@ impl Test {
     }
 
     /// Rolls the agents, with these checks beside the defaults, and waits until all are new.
-    fn agents_with(&self, checks: &str) -> BTreeMap<String, Pod> {
+    pub(crate) fn agents_with(&self, checks: &str) -> BTreeMap<String, Pod> {
         let before = self.pods();
         let variable =
             if checks.is_empty() { "KUBE_CANARY_CHECK-".into() } else { format!("KUBE_CANARY_CHECK={checks}") };
@@ -89,7 +92,7 @@ impl Test {
 }
 
 /// Ends one program and starts another as it is dropped.
-struct Restart<T, F: FnMut()>(Option<T>, F);
+pub struct Restart<T, F: FnMut()>(pub Option<T>, pub F);
 
 impl<T, F: FnMut()> Drop for Restart<T, F> {
     fn drop(&mut self) {
@@ -98,20 +101,25 @@ impl<T, F: FnMut()> Drop for Restart<T, F> {
     }
 }
 
+/// Writes the certificates `valid` and `expired` of a server, and their `key`.
+pub fn certify(directory: &Directory, host: &str) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    for (name, year) in [("valid", 2099), ("expired", 2020)] {
+        let mut certificate = rcgen::CertificateParams::new(vec![host.to_owned()]).unwrap();
+        certificate.not_before = rcgen::date_time_ymd(2019, 1, 1);
+        certificate.not_after = rcgen::date_time_ymd(year, 1, 1);
+        std::fs::write(directory.path(name), certificate.self_signed(&key).unwrap().pem()).unwrap();
+    }
+    std::fs::write(directory.path("key"), key.serialize_pem()).unwrap();
+}
+
 /// Certificates of a server outside.
 struct Programs(Directory);
 
 impl Programs {
     fn new() -> Self {
         let directory = Directory::new("checks");
-        let key = rcgen::KeyPair::generate().unwrap();
-        for (name, year) in [("valid", 2099), ("expired", 2020)] {
-            let mut certificate = rcgen::CertificateParams::new(vec!["outside.example".to_owned()]).unwrap();
-            certificate.not_before = rcgen::date_time_ymd(2019, 1, 1);
-            certificate.not_after = rcgen::date_time_ymd(year, 1, 1);
-            std::fs::write(directory.path(name), certificate.self_signed(&key).unwrap().pem()).unwrap();
-        }
-        std::fs::write(directory.path("key"), key.serialize_pem()).unwrap();
+        certify(&directory, "outside.example");
         Self(directory)
     }
 

@@ -278,29 +278,42 @@ impl Drop for Undo<'_> {
 pub struct PortCut<'a> {
     cluster: &'a Cluster,
     node: String,
+    /// The family of its table.
+    family: &'static str,
 }
 
 impl<'a> PortCut<'a> {
     /// Drops what arrives on the node's eth0 from port 53, by UDP and by TCP.
     pub fn of_dns(cluster: &'a Cluster, node: &str) -> Self {
-        Self::start(cluster, node, "udp sport 53 counter drop; tcp sport 53 counter drop;")
+        Self::on_ingress(cluster, node, "udp sport 53 counter drop; tcp sport 53 counter drop;")
     }
 
     /// Drops what arrives on the node's eth0 from this address and TCP port.
     pub fn from_port(cluster: &'a Cluster, node: &str, address: &str, port: &str) -> Self {
-        Self::start(cluster, node, &format!("ip saddr {address} tcp sport {port} counter drop;"))
+        Self::on_ingress(cluster, node, &format!("ip saddr {address} tcp sport {port} counter drop;"))
     }
 
-    fn start(cluster: &'a Cluster, node: &str, rules: &str) -> Self {
-        let table = format!("table netdev kube_canary_port {{ chain cut {{ {INGRESS} {rules} }}; }}");
+    /// Drops what the node's pods send to a Service by UDP and this port, before kube-proxy's rules
+    /// translate it.
+    pub fn of_service_udp(cluster: &'a Cluster, node: &str, port: &str) -> Self {
+        let rules = format!("type filter hook prerouting priority raw; udp dport {port} counter drop;");
+        Self::start(cluster, node, ("ip", &rules))
+    }
+
+    fn on_ingress(cluster: &'a Cluster, node: &str, rules: &str) -> Self {
+        Self::start(cluster, node, ("netdev", &format!("{INGRESS} {rules}")))
+    }
+
+    fn start(cluster: &'a Cluster, node: &str, (family, rules): (&'static str, &str)) -> Self {
+        let table = format!("table {family} kube_canary_port {{ chain cut {{ {rules} }}; }}");
         cluster.on_node(node, &["nft", &table]).unwrap();
-        Self { cluster, node: node.to_owned() }
+        Self { cluster, node: node.to_owned(), family }
     }
 }
 
 impl Drop for PortCut<'_> {
     fn drop(&mut self) {
-        report(self.cluster.on_node(&self.node, &["nft", "delete", "table", "netdev", "kube_canary_port"]));
+        report(self.cluster.on_node(&self.node, &["nft", "delete", "table", self.family, "kube_canary_port"]));
     }
 }
 

@@ -22,6 +22,7 @@ mod past;
 mod process;
 mod readiness;
 mod rights;
+mod rivals;
 #[path = "../common/rows.rs"]
 mod rows;
 mod view;
@@ -68,6 +69,11 @@ fn the_manifest_measures_a_real_cluster() {
         eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=checks)");
         return checks();
     }
+    let rivals = || step("the same faults beside two other programs", || test.rivals_see_no_more());
+    if faults == "rivals" {
+        eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=rivals)");
+        return rivals();
+    }
     let acts = || step("what is found is acted upon", || test.what_is_found_is_acted_upon());
     let charted = || step("a Helm release is uninstalled", || test.a_release_leaves_no_condition_behind());
     if faults == "act" {
@@ -101,6 +107,11 @@ fn the_manifest_measures_a_real_cluster() {
     step("a judge's node is drained after that", || test.a_drain_keeps_the_past());
     has_true_past();
     checks();
+    if std::env::var_os(rivals::DIRECTORY).is_some() {
+        rivals();
+    } else {
+        eprintln!("NOT TRIED: the same faults beside two other programs (set {})", rivals::DIRECTORY);
+    }
     acts();
     charted();
     step("loss on one pod's ingress", || test.loss_shows_where_it_is());
