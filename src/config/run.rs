@@ -130,7 +130,7 @@ impl RunSettings {
             node_name: node_name(typed)?,
             zone: typed.value("zone", name)?,
             listen,
-            allow_hosts: allow_hosts(typed)?,
+            allow_hosts: listed(typed, "allow-host", ALLOWED_HOSTS_MAX, (host_name, "DNS names without a port"))?,
             checks: checks::resolve(typed, &discovery, probes)?,
             discovery,
             domains_file: domains_file(typed)?,
@@ -159,7 +159,12 @@ impl RunSettings {
                 .value("http-workers", number_between(1, HTTP_WORKERS_MAX))?
                 .unwrap_or(HTTP_WORKERS_DEFAULT),
             is_member: typed.text("membership") != Some(OUTSIDE),
-            outside: outside(typed)?,
+            outside: listed(
+                typed,
+                "outside",
+                OUTSIDE_MAX,
+                (host_address, "IP addresses of hosts, separated by commas"),
+            )?,
             may_judge: typed.text("judge") != Some("never") && typed.text("membership") != Some(OUTSIDE),
             node_addresses: typed.value("node-addresses", addresses)?.unwrap_or_default(),
             pod_addresses: typed.value("pod-addresses", addresses)?.unwrap_or_default(),
@@ -236,39 +241,32 @@ fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
     all.map_err(|_| "IP addresses, separated by commas".to_owned())
 }
 
-fn allow_hosts(typed: &Typed) -> Result<Vec<String>, UsageError> {
-    let mut names = Vec::new();
-    for (flag, value) in typed.texts("allow-host") {
-        for name in value.split(',').map(str::trim) {
-            dns::check_name(name).map_err(|_| UsageError::expected(flag, value, "DNS names without a port"))?;
-            names.push(name.to_owned());
-        }
-    }
-    if names.len() > ALLOWED_HOSTS_MAX {
-        return Err(UsageError(format!(
-            "--allow-host: {} are given: expected at most {ALLOWED_HOSTS_MAX}",
-            names.len()
-        )));
-    }
-    Ok(names)
-}
-
-/// Resolves `--outside`.
-fn outside(typed: &Typed) -> Result<Vec<IpAddr>, UsageError> {
+/// Returns what a flag lists that may be given again, or separated by commas. `expected` says what
+/// `parse` accepts.
+fn listed<T>(
+    typed: &Typed,
+    name: &str,
+    most: usize,
+    (parse, expected): (impl Fn(&str) -> Option<T>, &str),
+) -> Result<Vec<T>, UsageError> {
     let mut all = Vec::new();
-    for (flag, value) in typed.texts("outside") {
+    for (flag, value) in typed.texts(name) {
         for text in value.split(',').map(str::trim) {
-            let address = text.parse().ok().and_then(|address| valid_host_address(address).ok());
-            all.push(
-                address
-                    .ok_or_else(|| UsageError::expected(flag, value, "IP addresses of hosts, separated by commas"))?,
-            );
+            all.push(parse(text).ok_or_else(|| UsageError::expected(flag, value, expected))?);
         }
     }
-    if all.len() > OUTSIDE_MAX {
-        return Err(UsageError(format!("--outside: {} are given: expected at most {OUTSIDE_MAX}", all.len())));
+    if all.len() > most {
+        return Err(UsageError(format!("--{name}: {} are given: expected at most {most}", all.len())));
     }
     Ok(all)
+}
+
+fn host_name(text: &str) -> Option<String> {
+    dns::check_name(text).ok().map(|()| text.to_owned())
+}
+
+fn host_address(text: &str) -> Option<IpAddr> {
+    text.parse().ok().and_then(|address| valid_host_address(address).ok())
 }
 
 fn methods(text: &str) -> Result<Methods, String> {
@@ -411,6 +409,21 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_outside_is_named_by_its_addresses_and_never_judges() {
+        let line = format!("{PEER} --outside ::ffff:10.0.0.7 --outside fd00::7,10.0.0.8");
+        let member = settings(&line, &|_| None).unwrap();
+        assert_eq!(
+            member.outside.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            ["10.0.0.7", "fd00::7", "10.0.0.8"]
+        );
+        let outside = settings(&format!("{PEER} --membership outside --judge auto"), &|_| None).unwrap();
+        assert_eq!([&member, &outside].map(|of| (of.is_member, of.may_judge)), [(true, true), (false, false)]);
+        let many = (0..=OUTSIDE_MAX).map(|n| format!("10.0.0.{n}")).collect::<Vec<_>>().join(",");
+        let error = settings(&format!("{PEER} --outside {many}"), &|_| None).unwrap_err().0;
+        assert_eq!(error, "--outside: 65 are given: expected at most 64 (see kube-canary run --help)");
+    }
+
+    #[test]
     fn every_bad_value_is_one_line_that_names_flag_value_and_what_is_accepted() {
         for (line, parts) in [
             ("--interval 1", ["--interval", "\"1\"", "500ms"]),
@@ -437,6 +450,9 @@ mod tests {
             ("--dns x.local", ["--dns", "dns", "static"]),
             ("--allow-host canary.example:9877", ["--allow-host", "canary.example:9877", "DNS names"]),
             ("--allow-host a,,b", ["--allow-host", "a,,b", "DNS names"]),
+            ("--outside 10.0.0.7,office", ["--outside", "10.0.0.7,office", "IP addresses"]),
+            ("--outside 224.0.0.1", ["--outside", "224.0.0.1", "IP addresses of hosts"]),
+            ("--membership guest", ["--membership", "guest", "outside"]),
         ] {
             // `--dns` alone selects dns. Together with a peer, the source must be named.
             let line = format!("--discovery static {PEER} {line}");

@@ -265,7 +265,7 @@ impl CheckRecord {
             self.certificate_not_after = attempt.certificate_not_after;
         }
         let family = attempt.family.map_or(NO_FAMILY, |family| family as usize);
-        for (histogram, time) in self.phases.iter_mut().skip(family).take(1).flatten().zip(attempt.phases) {
+        for (histogram, time) in self.phases.get_mut(family).into_iter().flatten().zip(attempt.phases) {
             if let Some(time) = time {
                 histogram.get_or_insert_with(|| Arc::new(Histogram::new(scale))).observe(time, scale.cell(time));
             }
