@@ -58,6 +58,8 @@ const LIST_RETRY: Nanos = Nanos::from_millis(5);
 const SETTLE: Nanos = Nanos::from_millis(3_000);
 /// The longest time between two releases, for other code, such as that for a fault of a link.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(10_000);
+/// The longest time until a release that was asked for, which serves all who ask meanwhile.
+const SETTLE_ASKED: Nanos = Nanos::from_millis(500);
 
 /// After this long without a turn, the agent has not served the probes of others: their losses to
 /// it say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
@@ -343,6 +345,14 @@ impl ProbeLoop {
         self.view.health.beat(now);
         self.view.statistics.tick(now);
         self.apply(now);
+        if settle::was_asked() {
+            self.settles = self.settles.min(now.plus(SETTLE_ASKED));
+        }
+        if self.settles <= now {
+            settle::give_back_files();
+            stack::give_back();
+            self.settles = now.plus(SETTLE_AGAIN);
+        }
         // The counts of the half that is over leave the reports of both at once.
         let is_due = now.since(self.housekept) >= HOUSEKEEPING;
         if is_due || self.view.statistics.recent_halves().is_some_and(|(.., current)| current != self.heard_half) {
@@ -351,11 +361,6 @@ impl ProbeLoop {
         if is_due {
             self.housekept = now;
             self.forget(now);
-            if settle::was_asked() || self.settles <= now {
-                settle::give_back_files();
-                stack::give_back();
-                self.settles = now.plus(SETTLE_AGAIN);
-            }
             self.serve_udp(now);
             let statistics = &self.view.statistics;
             self.unsent.look(now, |method, family, why| statistics.send_errors_of(method, family, why), unsent::write);
