@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use kube_canary_kernel::stack;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 use crate::config::RunSettings;
 use crate::discovery::{self, MeshFacts, Ourselves, PeerList, Roster, Update, dns};
@@ -114,8 +114,9 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
         .build()
         .map_err(system("start the probe thread's runtime"))?;
     priority::mark_probe_thread();
-    // Discovery is a separate task on this thread, and its futures must stay on this thread.
-    let done = LocalSet::new().block_on(&runtime, serve(settings));
+    // Discovery is a separate task on this thread, and its futures must stay on this thread. Boxed,
+    // because the stack would hold the future twice.
+    let done = LocalSet::new().block_on(&runtime, Box::pin(serve(settings)));
     // The set is dropped, and every task with it. None of our tasks blocks, so there is no thread
     // pool to wait for.
     runtime.shutdown_background();
@@ -123,8 +124,31 @@ pub fn run(settings: &RunSettings) -> Result<(), RunError> {
 }
 
 async fn serve(settings: &RunSettings) -> Result<(), RunError> {
+    let StartedAgent { mut probing, updates, stop, mut profiling, source, server } = start(settings)?;
+    let done = probing.run(updates, stop, &mut profiling).await;
+    profiling.write_last();
+
+    source.abort();
+    server.shutdown();
+    log::info!("{}: stopped", settings.node_name);
+    done
+}
+
+/// All parts of an agent that runs.
+struct StartedAgent {
+    probing: Box<ProbeLoop>,
+    updates: mpsc::Receiver<Update>,
+    stop: Stop,
+    profiling: Profiling,
+    source: JoinHandle<()>,
+    server: Server,
+}
+
+/// Starts the parts. A function of its own, whose frame does not stay on the stack.
+#[inline(never)]
+fn start(settings: &RunSettings) -> Result<StartedAgent, RunError> {
     let stop = Stop::new().map_err(system("handle signals"))?;
-    let mut profiling = Profiling::start(settings.heap_profile.clone())?;
+    let profiling = Profiling::start(settings.heap_profile.clone())?;
     let bound = Server::bind(settings.listen)?;
     let (mut probers, described) = open::probers(settings)?;
     log::info!("{}: {described}; HTTP on {}", settings.node_name, bound.local_addr());
@@ -170,8 +194,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         zone: settings.zone.clone(),
         addresses: own_addresses(settings, &of_pod),
     };
-    let mut probing = ProbeLoop::new(settings, own, probers, Arc::clone(&view), asked, series);
-    let (updates, received) = mpsc::channel(1);
+    let probing = Box::new(ProbeLoop::new(settings, own, probers, Arc::clone(&view), asked, series));
+    let (found, updates) = mpsc::channel(1);
     let ourselves = Ourselves {
         node: settings.node_name.clone(),
         zone: settings.zone.clone(),
@@ -182,14 +206,8 @@ async fn serve(settings: &RunSettings) -> Result<(), RunError> {
         http_port,
         each_second: Arc::clone(&probing.each_second),
     };
-    let source = spawn_local(discovery::run(settings.discovery.clone(), ourselves, questions, updates));
-    let done = probing.run(received, stop, &mut profiling).await;
-    profiling.write_last();
-
-    source.abort();
-    server.shutdown();
-    log::info!("{}: stopped", settings.node_name);
-    done
+    let source = spawn_local(discovery::run(settings.discovery.clone(), ourselves, questions, found));
+    Ok(StartedAgent { probing, updates, stop, profiling, source, server })
 }
 
 /// Returns what the workers read, without peers.

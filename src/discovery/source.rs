@@ -1,5 +1,6 @@
 //! Which source runs, and with which adapters around it.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::discovery::dns::{self, DnsConfig};
@@ -81,42 +82,42 @@ impl DiscoverySource {
     }
 }
 
-/// Runs the source on the caller's current-thread runtime, which needs I/O and time. Returns only
-/// when the receiver is gone. Failures are logged and retried, and are never an [`Update`].
-pub async fn run(source: DiscoverySource, ourselves: Ourselves, questions: Questions, updates: Updates) {
+/// A source that runs. It is polled through a pointer by a function of its own. Otherwise the
+/// stack would have the frames of all sources, and each its largest state machine.
+type Running = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Runs the source on the caller's current-thread runtime, which needs I/O and time. Ends only when
+/// the receiver is gone. Failures are logged and retried, and are never an [`Update`].
+pub fn run(source: DiscoverySource, ourselves: Ourselves, questions: Questions, updates: Updates) -> Running {
     if !ourselves.node_network {
-        return follow(source, ourselves, questions, updates).await;
+        return follow(source, ourselves, questions, updates);
     }
     let (updates_of_source, from_source) = tokio::sync::mpsc::channel(1);
     let (to_source, questions_to_source) = tokio::sync::mpsc::channel(questions.max_capacity());
     let identity_time = identity::TIMEOUT;
     let ends = underlay::Ends { from_source, to_source, questions, updates, identity_time };
-    // Boxed, so that agents that probe one network do not pay for it. If one of the two futures
-    // ends, the other is dropped.
-    let underlay = Box::pin(async {
+    let following = follow(source, ourselves.clone(), questions_to_source, updates_of_source);
+    // If one of the two futures ends, the other is dropped.
+    Box::pin(async move {
         tokio::select! {
             () = underlay::run(&ourselves, ends) => {}
-            () = follow(source, ourselves.clone(), questions_to_source, updates_of_source) => {}
+            () = following => {}
         }
-    });
-    underlay.await;
+    })
 }
 
 /// Runs the source for the addresses that it knows itself.
-async fn follow(source: DiscoverySource, ourselves: Ourselves, questions: Questions, updates: Updates) {
+fn follow(source: DiscoverySource, ourselves: Ourselves, questions: Questions, updates: Updates) -> Running {
     match source {
-        DiscoverySource::Static(config) => {
-            drop(questions);
+        DiscoverySource::Static(config) => Box::pin(async move {
             let each_second = Arc::clone(&ourselves.each_second);
             let lists = |lists| static_list::run(config, &each_second, lists);
             narrow::run(lists, RankedBy::Name, ourselves, updates).await;
-        }
-        DiscoverySource::Dns(config) => {
-            drop(questions);
+        }),
+        DiscoverySource::Dns(config) => Box::pin(async move {
             narrow::run(|lists| dns::run(config, lists), RankedBy::Address, ourselves, updates).await;
-        }
-        // Boxed: otherwise each source would pay for the largest state machine.
-        DiscoverySource::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)).await,
+        }),
+        DiscoverySource::Kubernetes(config) => Box::pin(kubernetes::run(*config, ourselves, questions, updates)),
     }
 }
 
