@@ -212,10 +212,11 @@ fn start(settings: &RunSettings) -> Result<StartedAgent, RunError> {
 
 /// Returns what the workers read, without peers.
 fn new_view(settings: &RunSettings, about: About) -> View {
+    let (methods, timed) = (settings.probes, settings.series(&[]).timed(settings.probes));
     View {
         node: settings.node_name.clone(),
         directory: RwLock::new(Directory::default()),
-        statistics: Statistics::for_methods(settings.scale(), settings.interval.into(), settings.probes),
+        statistics: Statistics::for_methods(settings.scale(), settings.interval.into(), methods, timed),
         health: Health::default(),
         about,
         traces: PeerTraces::default(),

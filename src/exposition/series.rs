@@ -110,6 +110,11 @@ impl SeriesSettings {
             }
     }
 
+    /// Returns those of the methods by which links have a histogram.
+    pub fn timed(&self, methods: Methods) -> Methods {
+        Methods::new(methods.iter().filter(|method| self.has_times(methods, *method)))
+    }
+
     fn series_per_link(&self, methods: Methods, method: Method, bounds: usize) -> usize {
         let times = if self.has_times(methods, method) { histogram_series(bounds) } else { 0 };
         link_numbers(method, self.links) + times

@@ -152,12 +152,14 @@ fn bump32(counter: &AtomicU32) {
 impl Statistics {
     /// Makes empty statistics of ICMP probes alone, as [`Statistics::for_methods`] does.
     pub fn new(scale: Scale, interval: Nanos) -> Self {
-        Self::for_methods(scale, interval, Methods::new([Method::Icmp]))
+        let icmp = Methods::new([Method::Icmp]);
+        Self::for_methods(scale, interval, icmp, icmp)
     }
 
     /// Makes empty statistics. `scale` is that of the links; each peer is probed once per
-    /// `interval` by each of the methods, but by TCP at most once per [`TCP_INTERVAL`].
-    pub fn for_methods(scale: Scale, interval: Nanos, methods: Methods) -> Self {
+    /// `interval` by each of the methods, but by TCP at most once per [`TCP_INTERVAL`]. Round-trip
+    /// times of links since the start are kept for `timed` methods.
+    pub fn for_methods(scale: Scale, interval: Nanos, methods: Methods, timed: Methods) -> Self {
         let (scale, send_lag) = (Arc::new(scale), SendLag::default());
         let is_finest = scale.schema() == SCHEMA_MAX;
         let tcp_scale = Arc::new(scale.with_schema(scale.schema().min(TCP_SCHEMA_MAX)));
@@ -168,7 +170,7 @@ impl Statistics {
                 Method::Tcp => (Arc::clone(&tcp_scale), interval.max(TCP_INTERVAL.into())),
             };
             let nth = methods.iter().position(|of| of == method)?;
-            Some(MethodNumbers::new(scale, interval, Arc::clone(&counters), nth))
+            Some(MethodNumbers::new(scale, interval, (Arc::clone(&counters), nth), timed.has(method)))
         });
         Self {
             zone_scale: if is_finest { Arc::clone(&scale) } else { Arc::new(scale.with_schema(SCHEMA_MAX)) },
@@ -561,9 +563,9 @@ impl<'a> MethodStatistics<'a> {
 }
 
 impl MethodNumbers {
-    fn new(scale: Arc<Scale>, interval: Nanos, counters: Arc<Counters>, nth: usize) -> Self {
+    fn new(scale: Arc<Scale>, interval: Nanos, counters: (Arc<Counters>, usize), timed: bool) -> Self {
         Self {
-            slots: Slots::new(scale, PEER_SLOTS_MAX, counters, nth),
+            slots: Slots::new(scale, PEER_SLOTS_MAX, counters, timed),
             zones: ZonePairs::new(),
             hours: Hours::new(),
             interval,

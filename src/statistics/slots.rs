@@ -2,10 +2,11 @@
 //! since the start, round-trip times of the last minute, and counters that few probes touch.
 //!
 //! The tables have room for the largest possible number of slots. Only pages that were written take
-//! memory ([`kube_canary_kernel::region`]), so the rare counters of healthy peers take none. Each
-//! peer has one round-trip counter per cell of the agent's scale, which the agent's flags decide. A
-//! peer's counters have 32 bits; [`crate::limits::INTERVAL_MIN`] says how long they last. There is
-//! no counter of received probes: it would equal the sum of the cells.
+//! memory ([`kube_canary_kernel::region`]), so the rare counters of healthy peers take none. A link
+//! that has a histogram in the metrics has one round-trip counter per cell of the agent's scale,
+//! which the agent's flags decide; any other link has one for all times since the start. A peer's
+//! counters have 32 bits; [`crate::limits::INTERVAL_MIN`] says how long they last. There is no
+//! counter of received probes: it would equal the sum of the cells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -102,7 +103,8 @@ pub(super) struct Slots {
     counters: Arc<Counters>,
     /// Which of the methods of `counters` it is.
     nth: usize,
-    /// One per slot and cell of the scale.
+    /// Cells of a slot: as many as the scale has, or one that counts all answers.
+    slot_cells: usize,
     cells: Table<CellCount>,
     /// Two per slot and native bucket of the scale.
     recent_bins: Table<SmallCount>,
@@ -114,11 +116,15 @@ type CellCount = AtomicU32;
 type SmallCount = AtomicU8;
 
 impl Slots {
-    pub(super) fn new(scale: Arc<Scale>, slots: usize, counters: Arc<Counters>, nth: usize) -> Self {
+    /// Makes the numbers of this many slots. Round-trip times since the start are kept if they are
+    /// `timed`.
+    pub(super) fn new(scale: Arc<Scale>, slots: usize, (counters, nth): (Arc<Counters>, usize), timed: bool) -> Self {
+        let slot_cells = if timed { scale.cells() } else { 1 };
         Self {
             counters,
             nth,
-            cells: Table::new(slots * scale.cells()),
+            slot_cells,
+            cells: Table::new(slots * slot_cells),
             recent_bins: Table::new(slots * 2 * scale.bin_count()),
             scale,
         }
@@ -129,7 +135,7 @@ impl Slots {
     }
 
     pub(super) fn get(&self, slot: usize) -> Option<PeerStatistics<'_>> {
-        let (cells, bins) = (self.scale.cells(), 2 * self.scale.bin_count());
+        let (cells, bins) = (self.slot_cells, 2 * self.scale.bin_count());
         let of_method = slot * self.counters.methods + self.nth;
         Some(PeerStatistics {
             hot: self.counters.hot.get(of_method)?,
@@ -142,7 +148,7 @@ impl Slots {
 
     /// Returns the memory behind the first `slots` slots to the kernel.
     pub(super) fn give_back(&self, slots: usize) {
-        self.cells.give_back(slots * self.scale.cells());
+        self.cells.give_back(slots * self.slot_cells);
         self.recent_bins.give_back(slots * 2 * self.scale.bin_count());
     }
 
@@ -154,7 +160,7 @@ impl Slots {
     /// Returns the bytes that become resident for each peer that is probed.
     pub(super) fn resident_bytes_per_peer(&self) -> usize {
         let bins = 2 * self.scale.bin_count() * size_of::<SmallCount>();
-        size_of::<Hot>() + self.scale.cells() * size_of::<CellCount>() + bins
+        size_of::<Hot>() + self.slot_cells * size_of::<CellCount>() + bins
     }
 }
 
@@ -219,7 +225,7 @@ impl PeerStatistics<'_> {
             Event::Sent => bump32(&hot.sent),
             Event::Received { rtt, reordered, .. } => {
                 cell = scale.cell(rtt);
-                bump32(&cells[cell]);
+                bump32(&cells[cell.min(cells.len() - 1)]);
                 bump(&hot.rtt_sum, rtt.0);
                 if reordered {
                     bump32(&rare.reordered);
@@ -293,10 +299,10 @@ impl PeerStatistics<'_> {
         reading
     }
 
-    /// Returns the `q`-quantile of the round-trip times since the start, in seconds;
-    /// `None` without an answer.
+    /// Returns the `q`-quantile of the round-trip times since the start, in seconds; `None` without
+    /// an answer, and if these times are not kept.
     pub fn rtt_quantile(&self, q: f64) -> Option<f64> {
-        self.scale.quantile(q, self.counts())
+        (self.cells.len() > 1).then(|| self.scale.quantile(q, self.counts())).flatten()
     }
 
     fn counts(&self) -> impl Iterator<Item = u64> + Clone {
@@ -400,7 +406,7 @@ mod tests {
         let scale = || Scale::new(BucketBounds::default(), 0, Duration::from_secs(1));
         let before = resident_kb();
         let counters = || Arc::new(Counters::new(PEER_SLOTS_MAX, 1));
-        let new = || Slots::new(Arc::new(scale()), PEER_SLOTS_MAX, counters(), 0);
+        let new = || Slots::new(Arc::new(scale()), PEER_SLOTS_MAX, (counters(), 0), true);
         let tables: Vec<Slots> = (0..TABLES).map(|_| new()).collect();
         let often_bytes = tables[0].resident_bytes_per_peer();
         let (hot_kb, all_kb) = (kb(often_bytes), kb(often_bytes + size_of::<RareCounters>()));

@@ -27,7 +27,12 @@ fn an_agent_serves_the_probes_of_others_if_it_probes_by_udp_or_tcp() {
         (vec![Method::Udp], true),
         (vec![Method::Tcp], true),
     ] {
-        let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::new(methods.clone()));
+        let s = Statistics::for_methods(
+            Scale::default(),
+            Nanos::from_millis(1_000),
+            Methods::new(methods.clone()),
+            Methods::ALL,
+        );
         s.set_listening_since(Nanos(5));
         assert_eq!(s.listening_for(Nanos(12)), serves.then_some(Nanos(7)), "{methods:?}");
     }
@@ -72,7 +77,7 @@ fn events_count_for_the_peer_and_for_its_zone() {
 
 #[test]
 fn a_refusal_is_of_the_recent_window_in_which_it_came() {
-    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL, Methods::ALL);
     s.apply(Change::Join { slot: SLOT });
     let is_refused_at = |seconds: u64| {
         s.tick(Nanos::from_millis(seconds * 1_000));
@@ -126,7 +131,7 @@ fn a_zone_that_takes_the_number_of_another_inherits_nothing_and_what_it_has_not_
 
 #[test]
 fn the_99th_percentile_of_an_agent_is_over_the_probes_of_all_its_peers() {
-    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL, Methods::ALL);
     let slots = [0, 1, 2].map(SlotId);
     let p99 = |method| s.method(method).recent_rtt_p99_seconds(slots.into_iter());
     s.tick(Nanos(1));
@@ -230,8 +235,29 @@ fn a_slot_stays_within_its_bytes() {
 }
 
 #[test]
+fn a_link_without_a_histogram_counts_its_answers_and_takes_less_memory() {
+    let of = |timed| Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL, timed);
+    let s = of(Methods::ICMP);
+    s.apply(Change::Join { slot: SLOT });
+    s.tick(Nanos(1));
+    for method in Method::ALL {
+        for rtt in [30_000, 50_000_000] {
+            s.record(method, Observation::probe(SLOT, Event::Sent));
+            s.record(method, Observation::probe(SLOT, received(rtt, false)));
+        }
+        let link = s.method(method).slot(SLOT).unwrap();
+        assert_eq!((link.read().received, link.rtt_quantile(0.5).is_some()), (2, method == Method::Icmp), "{method:?}");
+        let recent = s.method(method).recent(SLOT, Nanos(2)).unwrap();
+        assert!(recent.rtt_p50_seconds < Some(1e-4) && recent.rtt_p99_seconds > Some(0.05), "{method:?}: {recent:?}");
+    }
+    let bytes = [Methods::ALL, Methods::ICMP].map(|timed| of(timed).resident_bytes_per_peer());
+    println!("statistics per peer: {bytes:?} bytes with all histograms, and with those of ICMP alone");
+    assert!(bytes[1] + 700 <= bytes[0], "{bytes:?}");
+}
+
+#[test]
 fn the_losses_of_an_outage_are_in_a_row_though_one_is_known_after_the_first_answer() {
-    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL);
+    let s = Statistics::for_methods(Scale::default(), Nanos::from_millis(1_000), Methods::ALL, Methods::ALL);
     s.apply(Change::Join { slot: SLOT });
     s.tick(Nanos(1));
     for method in Method::ALL {

@@ -45,7 +45,8 @@ impl Agent {
         let tcp = tcp::Tcp::prober(sockets, MonotonicClock, &settings, handshakes);
         let probers =
             Probers::new(None, Some(Box::new(udp)), Some(Box::new(explorer)), Some(Box::new(tcp))).expect("a timer");
-        let statistics = Statistics::for_methods(Scale::default(), INTERVAL, Methods::new([Method::Udp, Method::Tcp]));
+        let statistics =
+            Statistics::for_methods(Scale::default(), INTERVAL, Methods::new([Method::Udp, Method::Tcp]), Methods::ALL);
         Self { probers, statistics }
     }
 

@@ -30,7 +30,7 @@ fn view(peers: usize) -> Arc<View> {
 
 /// The same with these methods.
 pub fn view_by(methods: Methods, peers: usize) -> Arc<View> {
-    let statistics = Statistics::for_methods(Scale::default(), INTERVAL, methods);
+    let statistics = Statistics::for_methods(Scale::default(), INTERVAL, methods, Methods::ALL);
     let mut directory = Directory::default();
     let address = |i: usize| [10, 2, u8::try_from(i / 250).unwrap(), u8::try_from(i % 250 + 1).unwrap()].into();
     let listed = list((0..peers).map(|i| (i, address(i), Readiness::Ready)));

@@ -80,7 +80,7 @@ impl Agent {
         let view = View {
             node: name(0),
             directory: RwLock::new(Directory::default()),
-            statistics: Statistics::for_methods(Scale::default(), Nanos(SECOND), methods),
+            statistics: Statistics::for_methods(Scale::default(), Nanos(SECOND), methods, Methods::ALL),
             health: Health::default(),
             about: About::new(&allocator),
             traces: PeerTraces::default(),

@@ -50,7 +50,7 @@ fn judged_if(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u
 
 /// Does the same, and returns also what is over.
 fn judged_whole(random: &mut Random, paths: usize, seconds: u32, rate_at: impl Fn(u32) -> f64) -> RankedVerdicts {
-    let statistics = Statistics::for_methods(Scale::default(), Nanos(1_000_000_000), Methods::ALL);
+    let statistics = Statistics::for_methods(Scale::default(), Nanos(1_000_000_000), Methods::ALL, Methods::ALL);
     let mut links = Vec::new();
     for from in 0..NODES {
         for to in (0..NODES).filter(|to| *to != from) {
