@@ -58,7 +58,7 @@ const LIST_RETRY: Nanos = Nanos::from_millis(5);
 const SETTLE: Nanos = Nanos::from_millis(3_000);
 /// The longest time between two releases, for other code, such as that for a fault of a link.
 const SETTLE_AGAIN: Nanos = Nanos::from_millis(10_000);
-/// The longest time until a release that was asked for, which serves all who ask meanwhile.
+/// The time until a release that was asked for. It serves every request of that time.
 const SETTLE_ASKED: Nanos = Nanos::from_millis(500);
 
 /// After this long without a turn, the agent has not served the probes of others: their losses to
