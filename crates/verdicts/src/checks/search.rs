@@ -32,6 +32,9 @@ const TIMES: f64 = 2.0;
 const PRIOR_ATTEMPTS: f64 = 100.0;
 /// Attempts that failed in a row, from which on a node fails.
 const IN_ROW: u32 = 3;
+/// Attempts that failed in a row, up to which a node waits for the others of its zone if most of
+/// these fail at present: it may be the zone.
+const WAITS_IN_ROW: u32 = 5;
 /// Attempts that failed in a row, from which on a node may fail again after a target is over.
 const AGAIN_IN_ROW: u32 = 2;
 /// One of this many nodes may fail elsewhere if a zone fails, and one of this many must answer now
@@ -80,6 +83,10 @@ struct NodeSums {
     hit: u32,
     /// Nodes that fail: most attempts, or far more than the background.
     failing: u32,
+    /// Nodes of which the last attempt failed.
+    unanswered: u32,
+    /// Attempts of all nodes that failed in a row at last.
+    in_row: u32,
     tally: Tally,
     /// Nats of the nodes that stand out, each beyond its cost.
     apart: f64,
@@ -93,6 +100,8 @@ impl NodeSums {
             || node.in_row() >= IN_ROW
             || gain(node.hit, node.tried, background) >= NATS;
         self.failing += u32::from(is_failing);
+        self.unanswered += u32::from(node.in_row() > 0);
+        self.in_row += node.in_row();
         self.tally = self.tally.plus(Tally { probes: node.tried, lost: node.hit });
     }
 
@@ -100,6 +109,8 @@ impl NodeSums {
         self.nodes += other.nodes;
         self.hit += other.hit;
         self.failing += other.failing;
+        self.unanswered += other.unanswered;
+        self.in_row += other.in_row;
         self.tally = self.tally.plus(other.tally);
         self
     }
@@ -183,6 +194,12 @@ fn keep_strongest(found: &mut Vec<CheckFinding>, most: usize, matrix: &Matrix) {
     found.truncate(most);
 }
 
+/// Returns the nats of bad attempts beyond a rate. The last ones that failed in a row tell it
+/// before most of the recent window does.
+fn evidence(tally: Tally, in_row: u32, rate: f64) -> f64 {
+    gain(tally.lost, tally.probes, rate).max(f64::from(in_row) * -rate.min(1.0).ln())
+}
+
 impl<'a> CheckSearch<'a> {
     fn new(scope: &'a Scope<'a>) -> Self {
         let place = usize::from(scope.outcome == BadOutcome::Slow);
@@ -220,7 +237,7 @@ impl<'a> CheckSearch<'a> {
         for (zone, sums) in (0_u8..).zip(&zones) {
             let Some(score) = self.zone(zone, sums, rate).filter(|score| *score >= sums.apart) else { continue };
             apart.found.push(CheckFinding { part: CheckPart::Zone(zone), score });
-            apart.score += gain(sums.tally.lost, sums.tally.probes, self.calm) - self.zone_cost();
+            apart.score += evidence(sums.tally, sums.in_row, self.calm) - self.zone_cost();
         }
         let in_zones = apart.found.clone();
         for node in self.scope.nodes() {
@@ -252,23 +269,30 @@ impl<'a> CheckSearch<'a> {
         let stands_out = sums.failing * 2 > sums.nodes
             && sums.tally.lost >= BAD_MIN
             && sums.tally.rate() >= self.rate_min.max(rate * TIMES);
-        let score = gain(sums.tally.lost, sums.tally.probes, rate) - self.zone_cost();
+        let score = evidence(sums.tally, sums.in_row, rate) - self.zone_cost();
         (is_one && stands_out && score > 0.0).then_some(score)
     }
 
-    /// Returns the nats of a node that stands out, beyond its cost. The last attempts that failed
-    /// in a row tell it before most of the recent window does.
+    /// Returns the nats of a node that stands out, beyond its cost.
     fn node(&self, node: &NodeAttempts, rate: f64) -> Option<f64> {
         let is_bad = node.hit >= 2;
         let share = f64::from(node.hit) / f64::from(node.tried);
         // From a target that fails, only the whole window can stand out.
         let is_sudden = node.failed_in_row >= 2 && rate <= self.background;
-        if !is_bad || share < self.rate_min.max(rate * TIMES) && !is_sudden {
+        if !is_bad || share < self.rate_min.max(rate * TIMES) && !is_sudden || self.waits(node) {
             return None;
         }
-        let in_row = f64::from(node.in_row()) * -rate.min(1.0).ln();
         let cost = COST + f64::from(self.all.nodes.max(1)).ln();
-        Some(gain(node.hit, node.tried, rate).max(in_row) - cost).filter(|score| *score > 0.0)
+        let tally = Tally { probes: node.tried, lost: node.hit };
+        Some(evidence(tally, node.in_row(), rate) - cost).filter(|score| *score > 0.0)
+    }
+
+    /// Whether a node that has begun to fail may be a part of its zone, of which most nodes fail at
+    /// present: two nodes are not asked in the same second.
+    fn waits(&self, node: &NodeAttempts) -> bool {
+        let sums = &self.zones[usize::from(node.zone).min(MESH_ZONES_MAX - 1)];
+        let may_be_zone = node.zone != ZONE_UNKNOWN && sums.nodes >= 2 && sums.unanswered * 2 > sums.nodes;
+        may_be_zone && sums.failing < sums.unanswered && (1..=WAITS_IN_ROW).contains(&node.in_row())
     }
 
     /// Returns what stands out from the rate of the target, and the nats of the target. `None` if

@@ -505,3 +505,25 @@ fn the_first_failed_attempts_of_all_nodes_are_enough_and_at_once_critical() {
     let rare = with(&["api"], 40).rows(|node| vec![Check { failed_in_row: 9, ..rare(node) }]);
     assert_eq!(rare.found(), ["check n1->api"]);
 }
+
+#[test]
+fn a_node_waits_for_its_zone_only_while_it_has_just_begun_to_fail() {
+    let named = |in_row: [u32; 2]| {
+        let mut mesh = with(&["dns"], 0);
+        for node in 0..6 {
+            let in_row = in_row.get(node).copied().unwrap_or(0);
+            let zone = if node < 3 { "a" } else { "b" };
+            let source = json!({"node": name(node), "zone": zone, "recent": {"seconds": 45.0}}).to_string();
+            mesh.matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);
+            assert!(mesh.matrix.check(&Check { failed_in_row: in_row, ..failing("dns", in_row) }));
+            mesh.matrix.end_row();
+        }
+        mesh.matrix.finish();
+        mesh.found()
+    };
+    let alone = ["check n0->dns"];
+    assert_eq!(named([4, 0]), alone, "one of three does not make it the zone");
+    assert!(named([4, 1]).is_empty(), "two of three may be the zone");
+    assert_eq!(named([6, 1]), alone, "the other one has had its time");
+    assert_eq!(named([4, 3]), ["check a->dns"]);
+}

@@ -138,3 +138,56 @@ fn a_fault_is_found_in_time_alone_and_is_over_soon_after_its_end() {
         assert!(last_held - END <= limits[1], "{nodes} {share}: over after {} s", last_held - END);
     }
 }
+
+/// Draws when a node's attempts end and how: each fails within this time, after 2 s, and is then
+/// made again after half of the usual time.
+fn course_with_timeouts(random: &mut Random, spacing: f64, fault: &std::ops::Range<f64>) -> Course {
+    let (mut at, mut course) = (random.below(100) as f64 / 100.0 * spacing, Vec::new());
+    while at < 400.0 {
+        let failed = fault.contains(&at);
+        course.push((at + if failed { 2.0 } else { 0.0 }, failed));
+        at += if failed { spacing / 2.0 } else { spacing };
+    }
+    course
+}
+
+/// In each round of a judge, the zone that fails is named or nothing is. Single nodes of it are, as
+/// long as another one of them has just begun to fail, in few rounds at most.
+#[test]
+fn a_zone_that_begins_to_fail_is_named_in_time_and_its_nodes_are_not() {
+    let (mut rounds, mut alone, mut late) = (0, 0, Vec::new());
+    for seed in 0..400_u64 {
+        let random = &mut Random(seed);
+        let (nodes, in_zone) = [(5, 2), (5, 3), (12, 3), (30, 10)][random.below(4)];
+        let spacing = [5.0, 10.0][random.below(2)];
+        let begin = 100.0 + random.below(100) as f64 / 10.0;
+        let draw = |node: usize, random: &mut Random| {
+            let fault = if node < in_zone { begin..200.0 } else { 0.0..0.0 };
+            (random.below(300) as f64 / 10.0, course_with_timeouts(random, spacing, &fault))
+        };
+        let courses: Vec<(f64, Course)> = (0..nodes).map(|node| draw(node, random)).collect();
+        let mut first = None;
+        for now in (100..190).map(f64::from) {
+            let mut mesh = with(&["dns"], 0);
+            for (node, (phase, course)) in courses.iter().enumerate() {
+                let zone = if node < in_zone { "a" } else { "b" };
+                let source = json!({"node": name(node), "zone": zone, "recent": {"seconds": 45.0}}).to_string();
+                mesh.matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);
+                assert!(mesh.matrix.check(&window(course, *phase, now)));
+                mesh.matrix.end_row();
+            }
+            mesh.matrix.finish();
+            let found = mesh.found();
+            rounds += 1;
+            alone += u32::from(!found.is_empty() && found != ["check a->dns"]);
+            if found == ["check a->dns"] {
+                first.get_or_insert(now - begin);
+            }
+        }
+        late.push(first.unwrap_or(f64::INFINITY));
+    }
+    late.sort_by(f64::total_cmp);
+    println!("{alone} of {rounds} rounds name nodes alone; found after {:?} s", [late[200], late[380], late[399]]);
+    assert!(alone * 1_000 <= rounds, "{alone} of {rounds}");
+    assert!(late[380] <= 25.0 && late[399] <= 40.0, "{late:?}");
+}
