@@ -16,13 +16,7 @@ def commit(binary):
     """The commit of a binary, which it names itself, or of this checkout."""
     if binary:
         return json.loads(lab.said(binary, "version", "--json"))["revision"]
-    return lab.said("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
-
-
-def build():
-    """The static binary of this checkout."""
-    lab.said("cargo", "build", "--quiet", "--locked", "--release", "--target", lab.TRIPLE, "--bin", "kube-canary")
-    return lab.TARGET / lab.TRIPLE / "release/kube-canary"
+    return lab.commit()
 
 
 def cpus(binary, quick):
@@ -54,11 +48,7 @@ def allocations():
     # For the kernel's permission to ping.
     setup = "ip link set lo up && echo '0 0' >/proc/sys/net/ipv4/ping_group_range && exec \"$0\" \"$@\""
     program = ["unshare", "--net", "sh", "-c", setup, lab.TARGET / "debug/counted_allocations"]
-    names = ("peers", "what", "units", "detail", "allocations", "frees", "bytes", "held", "peak")
+    names = ("peers", "what", "units", "detail", "allocations")
     rows = [dict(zip(names, line.split(","))) for line in lab.said(*program, PEERS).splitlines()]
-    figures = {"peers": PEERS}
-    for row in rows:
-        if row["what"] in ("probe", "scrape"):
-            each = int(row["allocations"]) / int(row["units"])
-            figures[row["what"]] = round(each, 2)
-    return {"figures": figures, "raw": rows}
+    figures = {row["what"]: round(int(row["allocations"]) / int(row["units"]), 2) for row in rows}
+    return {"figures": {"peers": PEERS} | figures, "raw": rows}

@@ -6,11 +6,11 @@ line of the text, except of a name that begins with `code-`. docs/report.md has 
 well: tests/documentation.rs compares those with the documents, and needs no Python for it.
 """
 import json
-import pathlib
 import re
 import textwrap
 
 import lab
+from lab import table
 
 REPORT, DATA = lab.ROOT / "docs/report.md", lab.ROOT / "docs/report.json"
 COLUMNS = 100
@@ -39,11 +39,6 @@ def save(sections):
 
 def number(value, digits=0):
     return "–" if value is None else f"{value:,.{digits}f}"
-
-
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def memory_row(title, row):

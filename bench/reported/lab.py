@@ -3,6 +3,7 @@
 `isolate` moves the program into a network namespace of its own. It has a bridge; the nodes are
 namespaces whose `eth0` is in it. So the program reaches every agent, and nothing outside.
 """
+import argparse
 import http.client
 import os
 import pathlib
@@ -24,11 +25,31 @@ HANG_SECONDS = 60
 STORM = 48
 # After it, connections are still being closed.
 QUIET_SECONDS = 1
+CLOSE = {"Connection": "close"}
+SAMPLE, LABEL = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)"), re.compile(r'(\w+)="([^"]*)"')
 ACCEPTS = {
     "text": "text/plain;version=0.0.4;q=0.6,*/*;q=0.1",
     "openmetrics": "application/openmetrics-text;version=1.0.0;q=0.6,*/*;q=0.1",
     "protobuf": "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.6,*/*;q=0.1",
 }
+
+
+def parser(description, *flags):
+    """A parser of options with these flags."""
+    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in flags:
+        made.add_argument(f"--{flag}", action="store_true")
+    return made
+
+
+def existing(path):
+    """The type of an option that names a file or a directory."""
+    return pathlib.Path(path).resolve(strict=True)
+
+
+def words(kind=str):
+    """The type of an option that is a list."""
+    return lambda text: [kind(word) for word in text.split(",")]
 
 
 def said(*command):
@@ -37,6 +58,18 @@ def said(*command):
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: exit code {done.returncode}: {done.stderr.strip()}")
     return done.stdout.strip()
+
+
+def built(*options, target=TRIPLE, **settings):
+    """The binary of this checkout, static unless the target says otherwise."""
+    command = ["cargo", "build", "--quiet", "--locked", "--release", "--target", target, "--bin", "kube-canary", *options]
+    if subprocess.run(command, cwd=ROOT, env=os.environ | settings, stdout=subprocess.DEVNULL).returncode:
+        sys.exit(f"{' '.join(command)} failed")
+    return TARGET / target / "release/kube-canary"
+
+
+def commit():
+    return said("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
 
 
 def is_isolated():
@@ -53,10 +86,81 @@ def isolate():
         said("ip", *command.split())
 
 
+def loopback():
+    """Prepares the network namespace in which this process is, for agents on loopback."""
+    said("ip", "link", "set", "lo", "up")
+    # Each agent has its own ICMP socket: with raw sockets, each would read the packets of all
+    # others.
+    pathlib.Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 2147483647")
+
+
+def nft(text):
+    subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
+
+
 def environment():
     """Ours without the settings of an agent: the defaults are measured."""
     return {name: value for name, value in os.environ.items() if not name.startswith("KUBE")}
 
+
+def stop(processes):
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+# ---- what agents answer
+
+def get(address, path, seconds=HANG_SECONDS, headers=CLOSE, connection=None):
+    """Status and body of an answer, over a connection that stays or one of its own."""
+    client = connection or http.client.HTTPConnection(address, PORT, timeout=seconds)
+    try:
+        client.request("GET", path, headers=headers)
+        answer = client.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(repr(error)) from error
+    finally:
+        if not connection:
+            client.close()
+
+
+def read(address, path, seconds=HANG_SECONDS):
+    """The body of an answer with the status 200."""
+    status, body = get(address, path, seconds)
+    if status != 200:
+        raise OSError(f"status {status}: {body[:100].decode(errors='replace').strip()}")
+    return body
+
+
+def await_answer(address, process, path="/readyz", seconds=HANG_SECONDS):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            return read(address, path, seconds)
+        except OSError:
+            time.sleep(0.1)
+    sys.exit(f"{address} does not answer {path}")
+
+
+def samples(text):
+    """Name without the prefix, labels and value of each line of a scrape."""
+    for line in text.splitlines():
+        if line and line[0] != "#":
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            yield name.removeprefix("kube_canary_"), dict(LABEL.findall(labels or "")), float(value)
+
+
+def total(text, name):
+    return sum(value for found, _, value in samples(text) if found == name)
+
+
+# ---- nodes and agents
 
 class Node:
     """A network namespace with `eth0` in the bridge, and the processes in it. A context."""
@@ -95,14 +199,7 @@ class Node:
 
     def stop(self):
         """Ends the processes that were started here."""
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        stop(self.processes)
         self.processes.clear()
 
     def icmp(self, counter):
@@ -131,8 +228,7 @@ class Agent:
 
     def memory(self):
         """KB. The sum is of smaps_rollup, because the counters of status lag by pages per thread."""
-        rollup = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{self.pid}/smaps_rollup").read_text().splitlines()[1:])
-        found = {name: int(rollup[key].split()[0]) for name, key in (("rss_kb", "Rss"), ("private_kb", "Private_Dirty"))}
+        found = {name: rollup(self.pid)[key] for name, key in (("rss_kb", "Rss"), ("private_kb", "Private_Dirty"))}
         working_set = self.cgroup.working_set_kb()
         return found | ({"working_set_kb": working_set} if working_set else {})
 
@@ -140,15 +236,7 @@ class Agent:
         return http.client.HTTPConnection(self.address, PORT, timeout=HANG_SECONDS)
 
     def get(self, path, headers=None, connection=None):
-        """Status and body of an answer, over a connection that stays or one of its own."""
-        client = connection or self.connection()
-        try:
-            client.request("GET", path, headers=headers or {})
-            answer = client.getresponse()
-            return answer.status, answer.read()
-        finally:
-            if not connection:
-                client.close()
+        return get(self.address, path, headers=headers or {}, connection=connection)
 
     def scrape(self, form="text", encoding="identity", connection=None):
         status, body = self.get("/metrics", {"Accept": ACCEPTS[form], "Accept-Encoding": encoding}, connection)
@@ -158,14 +246,8 @@ class Agent:
 
     def wait(self):
         """Waits until it answers."""
-        end = time.monotonic() + HANG_SECONDS
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                if self.get("/healthz")[0] == 200:
-                    return self
-            except OSError:
-                time.sleep(0.1)
-        sys.exit(f"{self.name} does not answer")
+        await_answer(self.address, self.process, "/healthz")
+        return self
 
     def storm(self, form="text"):
         """Has 48 clients at once, each of which takes a compressed scrape whole."""
@@ -226,6 +308,12 @@ def remove_cgroups():
                 directory.rmdir()
             except OSError as error:  # It takes a few KB, and the measurement took an hour.
                 print(f"{directory}: {error}", file=sys.stderr)
+
+
+def rollup(pid):
+    """KB of smaps_rollup, by its names."""
+    lines = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name: int(rest.split()[0]) for name, rest in (line.split(":", 1) for line in lines)}
 
 
 def cpu_seconds(pid):
@@ -293,17 +381,44 @@ def series(form, body):
     return count
 
 
-# ---- where figures come from
+# ---- where figures come from, and how they are shown
+
+def machine():
+    model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
+    return f"Linux {platform.release()} {platform.machine()}, {os.cpu_count()} CPUs, {model[1] if model else 'unknown'}"
+
+
+def load():
+    return " ".join(f"{load:.2f}" for load in os.getloadavg())
+
 
 def provenance(binary, command, commit):
     """Facts about a measurement."""
-    model = re.search(r"model name\s*: (.*)", pathlib.Path("/proc/cpuinfo").read_text())
     return {
         "commit": commit,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "command": command,
         "binary": said(binary, "version"),
         "binary_kb": pathlib.Path(binary).stat().st_size // 1024,
-        "machine": f"Linux {platform.release()} {platform.machine()}, {os.cpu_count()} CPUs, {model[1] if model else 'unknown'}",
-        "load": " ".join(f"{load:.2f}" for load in os.getloadavg()),
+        "machine": machine(),
+        "load": load(),
     }
+
+
+def origin(command):
+    """The lines of a report that say where its figures come from."""
+    shown = " ".join(word.rsplit("/", 1)[-1] for word in sys.argv[1:])
+    return [f"- commit {commit()}", f"- {machine()}, load average {load()}",
+            f"- {time.strftime('%Y-%m-%d', time.gmtime())}, command: {command} {shown}".rstrip()]
+
+
+def results(name):
+    """The directory of the report that is written today."""
+    directory = ROOT / f"bench/results/{name}-{time.strftime('%Y-%m-%d', time.gmtime())}"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def table(head, rows):
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])

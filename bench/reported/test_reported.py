@@ -4,6 +4,7 @@ import unittest
 import documents
 import lab
 import meshes
+import tools
 
 MARKED = "a\n  # <!-- report: request -->\n  # old\n  # <!-- end of report -->\nb\n"
 
@@ -38,6 +39,10 @@ class Figures(unittest.TestCase):
         classic = bytes([0x3A, 4, 0x1A, 0, 0x1A, 0])  # with two buckets
         family = b"".join(bytes([0x22, len(metric)]) + metric for metric in (native, classic))
         self.assertEqual(lab.series("protobuf", bytes([len(family)]) + family), 1 + 4)
+
+    def test_reply_on_the_wire_belongs_to_the_request_before_it(self):
+        lines = ["0 10.66.0.1 7 1 130", "8 10.66.0.1 7 1 100", "8 10.66.0.1 7 2 200", "0 10.66.0.1 8 2 210", "0 10.66.0.1 7 1 140"]
+        self.assertEqual(tools.on_wire(lines), {("10.66.0.1", 1): 30})
 
     def test_addresses_are_those_of_the_floor(self):
         self.assertEqual(lab.addresses(256)[0::255], ["10.66.0.1", "10.66.1.0"])

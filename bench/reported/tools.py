@@ -79,12 +79,24 @@ def cost(tool, near, far, work, targets, seconds):
     sent, cpu = far.icmp("InType8"), lab.cpu_seconds(process.pid)
     time.sleep(seconds)
     probes, cpu = far.icmp("InType8") - sent, lab.cpu_seconds(process.pid) - cpu
-    rollup = pathlib.Path(f"/proc/{process.pid}/smaps_rollup").read_text()
-    rss = int(re.search(r"^Rss:\s+(\d+)", rollup, re.M)[1])
+    rss = lab.rollup(process.pid)["Rss"]
     near.stop()
     time.sleep(SETTLE_SECONDS)
     lost = (far.icmp("InType8") - requests) - (near.icmp("InType0") - replies)
     return {"cpu_us": round(cpu / probes * 1e6, 2) if probes else None, "rss_kb": rss, "wire_lost": max(lost, 0)}
+
+
+def on_wire(lines):
+    """Nanoseconds from a request to its reply by address and sequence, of the packets that the tap saw."""
+    requests, found = {}, {}
+    for line in sorted(lines, key=lambda line: int(line.rsplit(" ", 1)[1])):
+        kind, address, identifier, sequence, at = line.split()
+        key, at = (address, identifier, sequence), int(at)
+        if kind == "8":
+            requests[key] = at
+        elif begun := requests.pop(key, None):
+            found[address, int(sequence)] = float(at - begun)
+    return found
 
 
 def accuracy(tool, tap, near, far, work, targets, seconds):
@@ -100,10 +112,7 @@ def accuracy(tool, tap, near, far, work, targets, seconds):
     time.sleep(SETTLE_SECONDS)
     listener.terminate()
     dropped = int(re.search(r"dropped=(\d+)", listener.communicate()[0])[1])
-    wire = {}
-    for line in wire_file.read_text().splitlines():
-        address, _, sequence, ns = line.split()
-        wire[address, int(sequence)] = float(ns)
+    wire = on_wire(wire_file.read_text().splitlines())
     reported = list(tool.round_trips(work, (work / "out").read_text()))
     errors = [abs(ns - wire[address, sequence % 65536]) for address, sequence, ns in reported
               if sequence is not None and (address, sequence % 65536) in wire]
