@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Judges the results of bench/clock_step/guest: judge.py DIRECTORY WIRE STEPS CSV. A Markdown table on standard output.
+"""Judges the results of bench/clock_step/guest.
 
 The truth is the phase without steps: the buckets of its probes, and the times of its ping. In a
 machine of virtual time they differ by microseconds. With the clock being stepped
@@ -13,9 +12,9 @@ machine of virtual time they differ by microseconds. With the clock being steppe
 
 import json
 import re
-import sys
 from collections import Counter
-from pathlib import Path
+
+import lab
 
 PEERS = 8
 TARGETS = 2
@@ -25,28 +24,27 @@ SLACK_SECONDS = 500e-6
 NONE = ["none", "none-again"]
 SIZES_MS = [5, 50, 500, 3_600_000]
 COUNTERS = ["sent", "received", "lost", "late", "duplicate", "reordered", "corrupt"]
-PREFIX = "kube_canary_"
+HEAD = ["wire", "step", "steps", "probes", "above", "below", "user-stamped", "ping: probes", "ms from", "to", "user-stamped"]
 
 
 def scrape(path):
     """(counters, non-cumulative buckets by upper bound), both over all peers."""
     counters, cumulative = dict.fromkeys(COUNTERS + ["kernel", "user", "send_errors", "rtts"], 0), {}
-    for line in path.read_text().splitlines():
-        match = re.fullmatch(PREFIX + r"(\w+)\{(.*)\} (\d+)", line)
-        if not match:
-            continue
-        name, labels, value = match[1], match[2], int(match[3])
+    for name, labels, value in lab.samples(path.read_text()):
+        if not labels or value != value:
+            continue  # figures of the agent itself, and a sum of nothing
+        value = int(value)
         if probes := re.fullmatch(r"probes_(\w+)_total", name):
             if probes[1] in COUNTERS:
                 counters[probes[1]] += value
         elif name == "probe_send_errors_total":
             counters["send_errors"] += value
         elif name == "rtt_stamps_total":
-            counters[re.search(r'source="(\w+)"', labels)[1]] += value
+            counters[labels["source"]] += value
         elif name == "probe_rtt_seconds_count":
             counters["rtts"] += value
         elif name == "probe_rtt_seconds_bucket":
-            bound = float(re.search(r'le="([^"]+)"', labels)[1])
+            bound = float(labels["le"])
             cumulative[bound] = cumulative.get(bound, 0) + value
     below, buckets = 0, {}
     for bound in sorted(cumulative):
@@ -84,9 +82,9 @@ class Phase:
         return [bound for bound, count in self.buckets.items() if count]
 
 
-def main():
-    directory, wire, asked, csv = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
-    problems = []
+def judged(directory, wire, asked):
+    """Rows of figures, rows of the table, and what is wrong."""
+    problems, raw, shown = [], [], []
     names = [f"{sign}{size}ms" for size in SIZES_MS for sign in ("", "-")]
     phases = [Phase(directory, name, problems) for name in [NONE[0], *names, NONE[1]]]
     truth = phases[0]
@@ -101,17 +99,11 @@ def main():
     def bound_before(bound):
         return max((other for other in truth.buckets if other < bound), default=0)
 
-    with csv.open("a") as raw:
-        for phase in phases:
-            for bound, count in phase.buckets.items():
-                raw.write(f"{wire},{phase.name},{phase.steps},histogram,{bound},,{count}\n")
-            counts = Counter((f"{rtt:.6f}", stamp) for rtt, stamp in phase.pings)
-            for (rtt, stamp), count in sorted(counts.items()):
-                raw.write(f"{wire},{phase.name},{phase.steps},ping,{rtt},{stamp},{count}\n")
-
-    print("| wire | step | steps | probes | above | below | user-stamped | ping: probes | ms from | to | user-stamped |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
     for phase in phases:
+        of = f"{wire},{phase.name},{phase.steps}"
+        raw += [f"{of},histogram,{bound},,{count}" for bound, count in phase.buckets.items()]
+        counts = Counter((f"{rtt:.6f}", stamp) for rtt, stamp in phase.pings)
+        raw += [f"{of},ping,{rtt},{stamp},{count}" for (rtt, stamp), count in sorted(counts.items())]
         step = 0 if phase.name in NONE else abs(int(phase.name[:-2])) / 1e3
         if step and phase.steps != asked:
             phase.problem(f"{phase.steps} of {asked} steps were made")
@@ -131,11 +123,6 @@ def main():
                 phase.problem(f"ping: {len(wrong)} of {len(rtts)} {source}-stamped from {min(wrong)} to {max(wrong)} s")
         users = sum(stamp == "user" for _, stamp in phase.pings)
         times = [rtt for rtt, _ in phase.pings]
-        print(f"| {wire} | {phase.name} | {phase.steps} | {phase.counters['rtts']} | {above} | {below} "
-              f"| {phase.counters['user']} | {len(times)} | {min(times) * 1e3:.3f} | {max(times) * 1e3:.3f} | {users} |")
-    for text in problems:
-        print(f"\nwrong: {wire}, {text}")
-    return bool(problems)
-
-
-sys.exit(main())
+        shown.append([wire, phase.name, str(phase.steps), str(phase.counters["rtts"]), str(above), str(below), str(phase.counters["user"]),
+                      str(len(times)), f"{min(times) * 1e3:.3f}", f"{max(times) * 1e3:.3f}", str(users)])
+    return raw, shown, problems
