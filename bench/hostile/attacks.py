@@ -7,7 +7,7 @@ further figures are what bench/attacks has bounds for.
 """
 import json, pathlib, signal, sys, time
 
-import client, liar, mesh
+import liar, mesh
 from mesh import Mesh
 
 # Names of one letter each, so that a path has room for many.
@@ -64,7 +64,7 @@ def none(m, seconds):
 def path_once(m, _):
     """One GET of 7.5 KB that is forwarded from agent to agent."""
     with m.measured("a", mesh=False) as figures:
-        status, _ = client.get(m.address["a"], hour_by(((AGENTS[1:] + "a") * 200)[:HOPS_MAX]), 30)
+        status, _ = mesh.answer(m.address["a"], hour_by(((AGENTS[1:] + "a") * 200)[:HOPS_MAX]), 30)
         time.sleep(4)  # what is forwarded goes on
     return figures | {"result": f"status {status}, {figures['requests']:,} requests"}
 

@@ -6,23 +6,11 @@ status came, as JSON (0: no answer).
 every: asks once in this many SECONDS, without waiting for answers.
 silent: asks once and reads nothing.
 """
-import collections, http.client, json, socket, sys, threading, time
+import collections, json, socket, sys, threading, time
 
-PORT = 9877
+from mesh import answer, lab
+
 ANSWER_SECONDS = 40
-
-
-def get(address, path, seconds):
-    """The status and the body, read whole; 0 if there is no whole answer."""
-    connection = http.client.HTTPConnection(address, PORT, timeout=seconds)
-    try:
-        connection.request("GET", path, headers={"Connection": "close"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        return 0, str(error).encode()
-    finally:
-        connection.close()
 
 
 def loop(address, path, clients):
@@ -30,17 +18,21 @@ def loop(address, path, clients):
 
     def ask():
         while not over.is_set():
-            answers[get(address, path, ANSWER_SECONDS)[0]] += 1
+            answers[answer(address, path, ANSWER_SECONDS)[0]] += 1
 
-    threads = [threading.Thread(target=ask, daemon=True) for _ in range(clients)]
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(int(clients))]
     for thread in threads:
         thread.start()
-    print("ready", flush=True)
-    sys.stdin.read()
+    until_end()
     over.set()
     for thread in threads:
         thread.join()
     print(json.dumps(answers), flush=True)
+
+
+def until_end():
+    print("ready", flush=True)
+    sys.stdin.read()
 
 
 def ask_only(address, path):
@@ -48,8 +40,8 @@ def ask_only(address, path):
     connection = socket.socket()
     # The smallest buffer that the kernel accepts: it holds little for this client.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
-    connection.connect((address, PORT))
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {address}:{PORT}\r\n\r\n".encode())
+    connection.connect((address, lab.PORT))
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: {address}:{lab.PORT}\r\n\r\n".encode())
     return connection
 
 
@@ -61,19 +53,14 @@ def every(seconds, address, path):
             time.sleep(float(seconds))
 
     threading.Thread(target=ask, daemon=True).start()
-    print("ready", flush=True)
-    sys.stdin.read()
+    until_end()
 
 
 def silent(address, path):
     connection = ask_only(address, path)
-    print("ready", flush=True)
-    sys.stdin.read()
+    until_end()
     connection.close()
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "loop":
-        loop(sys.argv[2], sys.argv[3], int(sys.argv[4]))
-    else:
-        {"every": every, "silent": silent}[sys.argv[1]](*sys.argv[2:])
+    {"loop": loop, "every": every, "silent": silent}[sys.argv[1]](*sys.argv[2:])

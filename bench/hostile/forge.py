@@ -18,14 +18,15 @@ MOMENTS = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 def checksum(data):
+    data += b"\0" * (len(data) % 2)
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     total = (total & 0xFFFF) + (total >> 16)
     return ~(total + (total >> 16)) & 0xFFFF
 
 
-def echo_reply(identifier, sequence, payload):
-    head = struct.pack("!BBHHH", ECHO_REPLY, 0, 0, identifier, sequence)
-    return struct.pack("!BBHHH", ECHO_REPLY, 0, checksum(head + payload), identifier, sequence) + payload
+def echo(kind, identifier, sequence, payload):
+    head = struct.pack("!BBHHH", kind, 0, 0, identifier, sequence)
+    return struct.pack("!BBHHH", kind, 0, checksum(head + payload), identifier, sequence) + payload
 
 
 def ip_packet(source, destination, message):
@@ -82,7 +83,7 @@ def main(own, dead, peers):
         while due and due[0][0] <= time.monotonic():
             _, _, prober, identifier, sequence, payload = heapq.heappop(due)
             for forged in forgeries(payload, sequence, peers):
-                out.sendto(ip_packet(dead, prober, echo_reply(identifier, sequence, forged)), (prober, 0))
+                out.sendto(ip_packet(dead, prober, echo(ECHO_REPLY, identifier, sequence, forged)), (prober, 0))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ own path begins with, or 404. A LIE has these fields, all of which may be missin
 - `head`: text that is sent first. A status line has to be in it.
 - `piece` and `times`: text that is sent this many times; -1 is without end.
 - `tail`: text that is sent last.
+- `trickle`: text that is sent a byte every half second.
 - `hold`: seconds before the connection is closed.
 """
 import asyncio, json, os, pathlib, sys
@@ -15,7 +16,8 @@ PORT = 9877
 # Bytes written at a time. A server in Python that wrote 25 bytes at a time would be slower than the
 # agent that it attacks.
 BLOCK = 64 * 1024
-REQUEST_SECONDS = 5
+REQUEST_SECONDS, TRICKLE_SECONDS = 5, 0.5
+NOT_FOUND = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 OK = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n"
 
 
@@ -30,7 +32,7 @@ class Lies:
         if self.seen != (stat.st_mtime_ns, stat.st_ino):
             self.seen, self.now = (stat.st_mtime_ns, stat.st_ino), json.loads(self.path.read_text())
         found = (lie for prefix, lie in self.now.get(address, {}).items() if path.startswith(prefix))
-        return next(found, {"head": "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"})
+        return next(found, {"head": NOT_FOUND})
 
 
 def publish(path, lies):
@@ -52,6 +54,10 @@ async def write(writer, lie):
             times -= whole if times > 0 else 0
         writer.write(piece * times)
     writer.write(lie.get("tail", "").encode())
+    for byte in lie.get("trickle", "").encode():
+        writer.write(bytes([byte]))
+        await writer.drain()
+        await asyncio.sleep(TRICKLE_SECONDS)
     await writer.drain()
     await asyncio.sleep(lie.get("hold", 0))
 

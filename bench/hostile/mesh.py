@@ -1,12 +1,13 @@
 """A mesh of real agents on loopback addresses of a network namespace of its own, and the
 figures that are measured during an attack."""
-import contextlib, json, os, pathlib, re, subprocess, sys, threading, time
+import contextlib, json, os, pathlib, subprocess, sys, threading, time
 
-import client, liar
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reported"))
+import lab
+import liar
 
 HERE = pathlib.Path(__file__).resolve().parent
 INTERVAL = "1s"
-START_SECONDS = 30
 POLL_SECONDS = 0.25
 # A collection of the whole mesh is expensive, and the requests of one honest reader must not be the
 # load.
@@ -16,44 +17,22 @@ SCRAPE_SECONDS, HEALTH_SECONDS, MESH_SECONDS = 10, 1, 40
 MEMORY_SECONDS = 0.25
 
 
-def sh(*command, text=None):
-    subprocess.run(command, input=text, text=True, check=True)
-
-
 def namespace():
     """Prepares the network namespace in which this process is."""
-    sh("ip", "link", "set", "lo", "up")
-    pathlib.Path("/proc/sys/net/ipv4/ping_group_range").write_text("0 2147483647")
-    sh("nft", "-f", "-", text="table ip faults { chain in { type filter hook input priority 0; }; }")
+    lab.loopback()
+    lab.nft("table ip faults { chain in { type filter hook input priority 0; }; }")
 
 
 def drop(match):
-    sh("nft", "add", "rule", "ip", "faults", "in", *match.split(), "drop")
+    lab.nft(f"add rule ip faults in {match} drop")
 
 
-def cpu_seconds(pid):
-    """CPU time of all threads: schedstat, where utime and stime count in steps of 10 ms."""
-    tasks = pathlib.Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
-
-
-def rss_kb(pid):
-    return int(re.search(r"^Rss:\s+(\d+)", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)[1])
-
-
-class Answers:
-    """What one reader was answered: shares and times."""
-
-    def __init__(self):
-        self.statuses, self.seconds = [], []
-
-    def add(self, status, seconds):
-        self.statuses.append(status)
-        self.seconds.append(seconds)
-
-    def figures(self):
-        asked, answered = len(self.statuses), self.statuses.count(200)
-        return {"asked": asked, "answered": answered, "slowest_seconds": max(self.seconds, default=0)}
+def answer(address, path, seconds):
+    """The status and the body, read whole; 0 if there is no whole answer."""
+    try:
+        return lab.get(address, path, seconds)
+    except OSError as error:
+        return 0, str(error).encode()
 
 
 class Mesh:
@@ -89,25 +68,20 @@ class Mesh:
         self.tell(self.first)
         with open("log", "w") as log:
             for name in self.names:
-                own = ["--node-name", name, "--listen", f"{self.address[name]}:{client.PORT}"]
+                own = ["--node-name", name, "--listen", f"{self.address[name]}:{lab.PORT}"]
                 own += self.flags.get(name, [])
                 # Liars are no agents, and the attacks are on echoes. Builds without other probes
                 # ignore the variable.
                 environment = {**os.environ, "KUBE_CANARY_PROBES": "icmp", "KUBE_CANARY_JUDGE": "never"}
                 self.agents[name] = subprocess.Popen([*self.command, *own], stderr=log, env=environment)
-        end = time.monotonic() + START_SECONDS
         for name in self.names:
-            while client.get(self.address[name], "/readyz", 1)[0] != 200:
-                if time.monotonic() > end or self.agents[name].poll() is not None:
-                    sys.exit(f"{name} is not ready: {pathlib.Path('log').read_text()[:500]}")
-                time.sleep(0.05)
+            try:
+                lab.await_answer(self.address[name], self.agents[name])
+            except SystemExit as error:
+                sys.exit(f"{name}: {error}: {pathlib.Path('log').read_text()[:500]}")
 
     def stop(self):
-        processes = [*self.children, *self.agents.values()]
-        for process in processes:
-            process.terminate()
-        for process in processes:
-            process.wait()
+        lab.stop([*self.children, *self.agents.values()])
 
     def tell(self, lies):
         """What the liars answer from now on, by address and path."""
@@ -146,7 +120,7 @@ class Mesh:
         return said
 
     def get(self, name, path, seconds=MESH_SECONDS):
-        status, body = client.get(self.address[name], path, seconds)
+        status, body = answer(self.address[name], path, seconds)
         with self.lock:
             self.own_requests += status not in (0, 503)
         return status, body
@@ -183,11 +157,8 @@ class Mesh:
 
     def requests(self, dead):
         """Requests that all agents answered, without those of this program."""
-        total = 0
-        for name in self.living(dead):
-            text = self.ask(name, "/metrics")
-            total += int(re.search(r"^kube_canary_http_requests_total (\d+)", text.decode(), re.M)[1])
-        return total - self.own_requests
+        texts = (self.ask(name, "/metrics").decode() for name in self.living(dead))
+        return int(sum(lab.total(text, "http_requests_total") for text in texts)) - self.own_requests
 
     def lost(self, dead):
         """Probes lost between agents, but for those to the dead."""
@@ -204,22 +175,24 @@ class Mesh:
             while not over.is_set():
                 begun = time.monotonic()
                 status, _ = self.get(target, path, seconds)
-                answers.add(status, time.monotonic() - begun)
+                took = time.monotonic() - begun
+                answers |= {"asked": answers["asked"] + 1, "answered": answers["answered"] + (status == 200),
+                            "slowest_seconds": max(answers["slowest_seconds"], took)}
                 over.wait(pause)
 
         def memory():
             while not over.is_set():
-                rss[0] = max(rss[0], *(rss_kb(agent.pid) for agent in self.agents.values()))
+                rss[0] = max(rss[0], *(lab.rollup(agent.pid)["Rss"] for agent in self.agents.values()))
                 over.wait(MEMORY_SECONDS)
 
         polls = {"/metrics": (SCRAPE_SECONDS, POLL_SECONDS), "/healthz": (HEALTH_SECONDS, POLL_SECONDS)}
         if mesh:
             polls[self.reports_path] = MESH_SECONDS, MESH_POLL_SECONDS
-        answers = {path: Answers() for path in polls}
+        answers = {path: {"asked": 0, "answered": 0, "slowest_seconds": 0} for path in polls}
         threads = [threading.Thread(target=poll, args=(path, *times, answers[path])) for path, times in polls.items()]
         threads.append(threading.Thread(target=memory))
         requests, lost = self.requests(dead), self.lost(dead)
-        cpu = {name: cpu_seconds(agent.pid) for name, agent in self.agents.items()}
+        cpu = {name: lab.cpu_seconds(agent.pid) for name, agent in self.agents.items()}
         begun = time.monotonic()
         for thread in threads:
             thread.start()
@@ -227,10 +200,10 @@ class Mesh:
             yield figures
         finally:
             seconds = time.monotonic() - begun
-            spent = {name: cpu_seconds(agent.pid) - cpu[name] for name, agent in self.agents.items()}
+            spent = {name: lab.cpu_seconds(agent.pid) - cpu[name] for name, agent in self.agents.items()}
             over.set()
             for thread in threads:
                 thread.join()
         figures.update(seconds=seconds, cpu_all=sum(spent.values()), cpu_target=spent[target], rss_kb=rss[0],
                        requests=self.requests(dead) - requests, lost=self.lost(dead) - lost,
-                       polls={path: answer.figures() for path, answer in answers.items()})
+                       polls=answers)

@@ -9,7 +9,7 @@ REPORTS = sorted((pathlib.Path(__file__).parents[1] / "results").glob("attacks-*
 
 class Forging(unittest.TestCase):
     def test_a_reply_has_the_checksum_of_rfc_1071(self):
-        words = struct.unpack("!32H", forge.echo_reply(7, 9, bytes(range(56))))
+        words = struct.unpack("!32H", forge.echo(forge.ECHO_REPLY, 7, 9, bytes(range(56))))
         total = sum(words)
         self.assertEqual((total & 0xFFFF) + (total >> 16), 0xFFFF)
 

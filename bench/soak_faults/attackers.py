@@ -1,13 +1,14 @@
-"""One attacker of the agents, as a process: attackers.py KIND SECONDS PORT TARGET… -- ADDRESS…
+"""One attacker of the agents, as a process: attackers.py KIND SECONDS TARGET… -- ADDRESS…
 
 TARGETs are the agents' addresses; ADDRESSes are those in whose name packets are forged. Every kind
 has a rate and ends after SECONDS, or at SIGTERM.
 """
 
-import os, pathlib, random, select, socket, struct, sys, threading, time
+import os, random, select, socket, struct, sys, threading, time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scale_mesh"))
-import plane
+import paths
+import forge, plane
+from lab import PORT
 
 REPORTS = "/api/v1/mesh/" + ",".join(map(plane.node_name, (1, 2, 3)))
 PACKETS_PER_SECOND, CONNECTIONS_PER_SECOND = 4000, 200
@@ -23,14 +24,10 @@ def until(end, per_second):
         time.sleep(max(0, now + 1 / per_second - time.monotonic()))
 
 
-def connect(target, port):
-    it = socket.socket()
-    it.settimeout(2)
+def connect(target):
     try:
-        it.connect((target, port))
-        return it
+        return socket.create_connection((target, PORT), timeout=2)
     except OSError:
-        it.close()
         return None
 
 
@@ -38,7 +35,7 @@ def head(path):
     return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
-def hold(targets, port, end, most, begin, go_on=None):
+def hold(targets, end, most, begin, go_on=None):
     """Keeps up to `most` connections to each target, and opens another when one is closed."""
     held = {target: [] for target in targets}
     for _ in until(end, 20):
@@ -56,7 +53,7 @@ def hold(targets, port, end, most, begin, go_on=None):
                 connection.close()
                 all_of.remove(connection)
             for _ in range(min(8, most - len(all_of))):
-                connection = connect(target, port)
+                connection = connect(target)
                 if connection:
                     if begin:
                         connection.send(begin)
@@ -68,63 +65,37 @@ def is_closed(connection):
     return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] != 1  # TCP_ESTABLISHED
 
 
-def ask(target, port, path, seconds):
-    connection = connect(target, port)
-    if connection is None:
-        return
-    connection.settimeout(seconds)
-    try:
-        connection.send(head(path))
-        while connection.recv(65536):
-            pass
-    except OSError:
-        pass
-    connection.close()
+def ask(target, path, seconds):
+    if connection := connect(target):
+        with connection:
+            connection.settimeout(seconds)
+            try:
+                connection.send(head(path))
+                while connection.recv(65536):
+                    pass
+            except OSError:
+                pass
 
 
-def loops(targets, port, end, path, count, per_second):
+def loops(targets, end, path, count, per_second):
     def work(target, number):
         for turn, _ in enumerate(until(end, per_second)):
-            ask(target, port, path(number, turn), 1)
+            ask(target, path(number, turn), 1)
 
-    threads = [
-        threading.Thread(target=work, args=(target, n), daemon=True)
-        for target in targets
-        for n in range(count)
-    ]
+    threads = [threading.Thread(target=work, args=(target, n), daemon=True) for target in targets for n in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0, end + 2 - time.monotonic()))
 
 
-def connects(targets, port, end):
+def connects(targets, end):
     for turn, _ in enumerate(until(end, CONNECTIONS_PER_SECOND)):
-        if connection := connect(targets[turn % len(targets)], port):
+        if connection := connect(targets[turn % len(targets)]):
             connection.close()
 
 
 # ---- packets ----
-
-
-def checksum(data):
-    if len(data) % 2:
-        data += b"\0"
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    total = (total >> 16) + (total & 0xFFFF)
-    return ~(total + (total >> 16)) & 0xFFFF
-
-
-def echo(kind, identifier, sequence, payload):
-    blank = struct.pack("!BBHHH", kind, 0, 0, identifier, sequence) + payload
-    return blank[:2] + struct.pack("!H", checksum(blank)) + blank[4:]
-
-
-def packet(source, target, message):
-    addresses = socket.inet_aton(source) + socket.inet_aton(target)
-    return (
-        struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(message), 0, 0, 64, 1, 0) + addresses + message
-    )
 
 
 def identifiers():
@@ -149,82 +120,59 @@ def overheard(seconds=2):
     return found
 
 
-def forged_replies(addresses, end, source):
-    """Made of what a member knows: the identifier, the cookie, the numbers. Not the check."""
-    known, wire = overheard(), raw()
-    numbers = identifiers()
-    for turn, _ in enumerate(until(end, PACKETS_PER_SECOND / 20)):
-        if not numbers:
-            return
-        for _ in range(20):
-            identifier = source.choice(numbers)
-            sequence, payload = known.get(identifier, (0, bytes(56)))
-            number = (
-                int.from_bytes(payload[8:16], "big")
-                + (source.randrange(2000) << 14)
-                + source.randrange(-64, 64)
-            )
-            payload = (
-                payload[:8]
-                + (number % 2**64).to_bytes(8, "big")
-                + source.randbytes(8)
-                + payload[24:]
-            )
-            if source.random() < 0.2:
-                payload = source.randbytes(len(payload))
-            message = echo(0, identifier, (sequence + source.randrange(3000)) % 65536, payload)
-            send(wire, packet(source.choice(addresses), AGENT, message), AGENT)
-
-
-def forged_requests(addresses, targets, end, source):
-    wire = raw()
-    for _ in until(end, PACKETS_PER_SECOND / 20):
-        for _ in range(20):
-            target = source.choice([AGENT, *targets])
-            message = echo(
-                8,
-                source.randrange(65536),
-                source.randrange(65536),
-                source.randbytes(source.choice((0, 24, 56, 1400))),
-            )
-            send(wire, packet(source.choice(addresses), target, message), target)
-
-
-def raw():
+def forged(end, message):
+    """Sends what `message()` returns, (source, target, ICMP message), at an even rate."""
     wire = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
     wire.setblocking(False)
-    return wire
+    for _ in until(end, PACKETS_PER_SECOND / 20):
+        for _ in range(20):
+            source, target, echo = message()
+            try:
+                wire.sendto(forge.ip_packet(source, target, echo), (target, 0))
+            except OSError:
+                pass  # a full buffer: this one is left out
 
 
-def send(wire, data, target):
-    try:
-        wire.sendto(data, (target, 0))
-    except OSError:
-        pass  # a full buffer: this one is left out
+def forged_replies(addresses, end, random):
+    """Made of what a member knows: the identifier, the cookie, the numbers. Not the check."""
+    known, numbers = overheard(), identifiers()
+
+    def message():
+        identifier = random.choice(numbers)
+        sequence, payload = known.get(identifier, (0, bytes(56)))
+        number = int.from_bytes(payload[8:16], "big") + (random.randrange(2000) << 14) + random.randrange(-64, 64)
+        payload = payload[:8] + (number % 2**64).to_bytes(8, "big") + random.randbytes(8) + payload[24:]
+        if random.random() < 0.2:
+            payload = random.randbytes(len(payload))
+        sequence = (sequence + random.randrange(3000)) % 65536
+        return random.choice(addresses), AGENT, forge.echo(forge.ECHO_REPLY, identifier, sequence, payload)
+
+    if numbers:
+        forged(end, message)
 
 
-def main(kind, seconds, port, *rest):
+def forged_requests(addresses, targets, end, random):
+    def message():
+        payload = random.randbytes(random.choice((0, 24, 56, 1400)))
+        echo = forge.echo(forge.ECHO_REQUEST, random.randrange(65536), random.randrange(65536), payload)
+        return random.choice(addresses), random.choice([AGENT, *targets]), echo
+
+    forged(end, message)
+
+
+def main(kind, seconds, *rest):
     os.nice(5)
     split = rest.index("--")
-    targets, addresses, port, end = (
-        rest[:split],
-        rest[split + 1 :],
-        int(port),
-        time.monotonic() + float(seconds),
-    )
+    targets, addresses, end = rest[:split], rest[split + 1:], time.monotonic() + float(seconds)
     source, many = random.Random(f"{kind}{seconds}"), "/b/a" * 900
     {
-        "idle": lambda: hold(targets, port, end, IDLE, b""),
-        "deaf": lambda: hold(targets, port, end, DEAF, head("/metrics") * 4 + head(REPORTS)),
-        "slow-head": lambda: hold(targets, port, end, SLOW, b"GET /metrics HTTP/1.1\r\nX: ", b"x"),
-        "recursive": lambda: loops(
-            targets, port, end, lambda n, t: f"/api/v1/hour{many}/{t}", 2, 10
-        ),
-        "unknown": lambda: loops(
-            targets, port, end, lambda n, t: f"/api/v1/hour/none-{n}-{t}/x", LOOPS, 10
-        ),
-        "collect": lambda: loops(targets, port, end, lambda n, t: REPORTS, LOOPS, 10),
-        "connects": lambda: connects(targets, port, end),
+        "idle": lambda: hold(targets, end, IDLE, b""),
+        "deaf": lambda: hold(targets, end, DEAF, head("/metrics") * 4 + head(REPORTS)),
+        "slow-head": lambda: hold(targets, end, SLOW, b"GET /metrics HTTP/1.1\r\nX: ", b"x"),
+        "recursive": lambda: loops(targets, end, lambda n, t: f"/api/v1/hour{many}/{t}", 2, 10),
+        "unknown": lambda: loops(targets, end, lambda n, t: f"/api/v1/hour/none-{n}-{t}/x", LOOPS, 10),
+        "collect": lambda: loops(targets, end, lambda n, t: REPORTS, LOOPS, 10),
+        "connects": lambda: connects(targets, end),
         "forged-replies": lambda: forged_replies(addresses, end, source),
         "forged-requests": lambda: forged_requests(addresses, targets, end, source),
     }[kind]()

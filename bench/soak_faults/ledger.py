@@ -6,7 +6,10 @@ sent, so their differences scatter by what happened between two families. A diff
 is a defect: the smallest of a quiet minute's scrapes shows it.
 """
 
-import collections, itertools, math, re
+import collections, itertools, math
+
+import paths
+from lab import samples
 
 # A probe is lost after the timeout, and its loss is withheld for at most 3 s while discovery is
 # asked (DOUBT_TIME). One interval more, for the probe that is just being sent.
@@ -20,22 +23,12 @@ RETURN_SECONDS = 75
 # From a list to the last loss of the one before it: the timeout, the doubt, and the distance of two
 # samples.
 SETTLED_SECONDS = 6
-SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
-LABEL = re.compile(r'(\w+)="([^"]*)"')
 # Probes lost between two reports of the agent: the one before, at `since`, and the one that shows
 # the loss, at `at`. Most are a second apart, and up to half a minute where clients take all places
 # and reports are refused.
 Loss = collections.namedtuple("Loss", "since at agent node network count")
 # `agent` is None for all of them.
 Excuse = collections.namedtuple("Excuse", "agent node network begin end why")
-
-
-def samples(text):
-    """(name without the prefix, labels, value) of each line."""
-    for line in text.splitlines():
-        if line and line[0] != "#":
-            name, labels, value = SAMPLE.fullmatch(line).groups()
-            yield name.removeprefix("kube_canary_"), dict(LABEL.findall(labels or "")), float(value)
 
 
 def in_flight_max(interval, timeout):
@@ -65,11 +58,7 @@ class Ledger:
         """An answer of /api/v1/peers."""
         since = at if self.at is None else self.at
         now, states, paused = {}, {}, at - since > 3
-        pods = {
-            peer["node"]: peer["address"]
-            for peer in row["peers"]
-            if peer["network"] == "pod" and peer["state"] != "left"
-        }
+        pods = {peer["node"]: peer["address"] for peer in row["peers"] if peer["network"] == "pod" and peer["state"] != "left"}
         for node in self.pods.keys() | pods.keys():
             if self.pods.get(node) != pods.get(node):
                 self.moves.append((since, at, node, pods.get(node)))
@@ -92,9 +81,7 @@ class Ledger:
                 before = (0, 0, 0)
             grown = [new - old for new, old in zip(counters, before)]
             if min(grown) < 0:
-                self.problem(
-                    f"at {at:.0f} s counters of {'/'.join(key)} fell from {before} to {counters}"
-                )
+                self.problem(f"at {at:.0f} s counters of {'/'.join(key)} fell from {before} to {counters}")
                 grown = [0, 0, 0]
             if self.at is not None or key in self.last:
                 self.sent, self.received, self.lost = (
@@ -132,17 +119,10 @@ class Ledger:
 
     def identity(self):
         """After the quiet minute: series whose difference never was 0."""
-        for what, of in (
-            ("row", self.under_way),
-            ("series", self.peers),
-            ("zone series", self.zones),
-        ):
+        for what, of in (("row", self.under_way), ("series", self.peers), ("zone series", self.zones)):
             for key, difference in of.items():
                 if difference:
-                    self.problem(
-                        f"{what} {key}: sent - received - lost was {difference:.0f} or more "
-                        "throughout the quiet minute"
-                    )
+                    self.problem(f"{what} {key}: sent - received - lost was {difference:.0f} or more throughout the quiet minute")
 
 
 def smallest(into, key, value):
@@ -218,11 +198,7 @@ def out_of_touch(agent, moves, outages, stopped):
         for (since, _, _, address), until in zip(of, left):
             spans[address].append((since, until))
     for at, node, address in stopped:
-        ends = [
-            end + RETURN_SECONDS
-            for begin, end in joined(outages)
-            if begin <= at <= end + RETURN_SECONDS
-        ]
+        ends = [end + RETURN_SECONDS for begin, end in joined(outages) if begin <= at <= end + RETURN_SECONDS]
         for begin, until in spans[address] if ends else ():
             begin, end = max(begin, at), min(until, max(ends))
             if begin < end:
@@ -277,21 +253,11 @@ def grown(agent, before, after):
     if after["rss_kb"] > before["rss_kb"] * RSS_FACTOR:
         yield f"{agent}: {after['rss_kb']} KB resident, {before['rss_kb']} before the faults"
     if after["anonymous_kb"] > before["anonymous_kb"] + ANONYMOUS_KB:
-        yield (
-            f"{agent}: {after['anonymous_kb']} KB of anonymous memory, "
-            f"{before['anonymous_kb']} before the faults"
-        )
+        yield f"{agent}: {after['anonymous_kb']} KB of anonymous memory, {before['anonymous_kb']} before the faults"
     if after.get("live_bytes", 0) > before.get("live_bytes", 0) + LIVE_BYTES:
-        yield (
-            f"{agent}: {after['live_bytes']:,} live bytes, "
-            f"{before['live_bytes']:,} before the faults"
-        )
+        yield f"{agent}: {after['live_bytes']:,} live bytes, {before['live_bytes']:,} before the faults"
 
 
 def unanswered(checks):
     """Checks of /healthz that failed. `checks` are (at, agent, seconds, error)."""
-    return [
-        f"{agent}: /healthz at {at:.0f} s: {error} after {seconds:.2f} s"
-        for at, agent, seconds, error in checks
-        if error
-    ]
+    return [f"{agent}: /healthz at {at:.0f} s: {error} after {seconds:.2f} s" for at, agent, seconds, error in checks if error]

@@ -1,22 +1,18 @@
 """The mesh of the soak: a control plane whose nodes join and leave, an API server that fails, and
 stand-in agents, which answer the truth or a lie, as their node does at the moment."""
 
-import asyncio, collections, json, pathlib, subprocess, sys, threading, time
+import asyncio, collections, threading, time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scale_mesh"))
-import encode, plane, server
+import paths
+import encode, lab, plane, server
 import liars
+from inside import API_PORT
+from liar import write
 
-PORT, API_PORT = 9877, 19879
 # At a tenth, a rollout of this mesh would take two minutes.
 plane.UNAVAILABLE = 0.34
 # A watch sends each event within a second, or breaks.
 EVENTS_KEPT = 1000
-
-
-def node_address(k):
-    """Of the node, not of its pod."""
-    return f"127.200.0.{k + 1}"
 
 
 class Mesh(plane.Plane):
@@ -138,30 +134,20 @@ class Crowd:
 
     async def open(self, address, node):
         if node not in self.own:
-            talk = lambda reader, writer: self.converse(node, address, reader, writer)
-            self.servers[address] = await asyncio.start_server(talk, address, PORT, limit=16 << 10)
+            talk = lambda reader, writer: self.converse(node, reader, writer)
+            self.servers[address] = await asyncio.start_server(talk, address, lab.PORT, limit=16 << 10)
 
     async def close(self, address):
         if here := self.servers.pop(address, None):
             here.close()
 
-    async def converse(self, node, address, reader, writer):
+    async def converse(self, node, reader, writer):
         try:
             async with asyncio.timeout(liars.SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
                 path = head.split()[1].decode()
-                answer = self.lies.get(node, liars.honest)
-                async for part in answer(path, liars.Self(node, self.mesh)):
-                    writer.write(part)
-                    await writer.drain()
-        except (
-            OSError,
-            TimeoutError,
-            asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError,
-            IndexError,
-            UnicodeDecodeError,
-        ):
+                await write(writer, liars.answer(self.lies.get(node), path, liars.Self(node, self.mesh)))
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, IndexError, UnicodeDecodeError):
             pass  # The agent has had enough, or the time is over.
         finally:
             writer.close()
@@ -171,19 +157,11 @@ class Wire:
     """Faults of the network, as rules of nft."""
 
     def __init__(self):
-        self.nft(
-            "add table inet soak; "
-            "add chain inet soak faults { type filter hook input priority -1; };"
-        )
-
-    def nft(self, text):
-        subprocess.run(["nft", "-f", "-"], input=text, text=True, check=True)
+        lab.nft("add table inet soak; add chain inet soak faults { type filter hook input priority -1; };")
 
     def api(self, verdict):
-        self.nft(
-            f"add rule inet soak faults tcp dport {API_PORT} {verdict}; "
-            f"add rule inet soak faults tcp sport {API_PORT} {verdict}"
-        )
+        lab.nft(f"add rule inet soak faults tcp dport {API_PORT} {verdict}; "
+                f"add rule inet soak faults tcp sport {API_PORT} {verdict}")
 
     def mend(self):
-        self.nft("flush chain inet soak faults")
+        lab.nft("flush chain inet soak faults")

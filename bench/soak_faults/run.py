@@ -5,11 +5,10 @@ Real agents are the first nodes of a mesh whose others are stand-ins (members.py
 happened as JSON; bench/soak judges it.
 """
 
-import functools, json, os, pathlib, random, subprocess, sys, time
+import functools, json, pathlib, random, subprocess, sys, time
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "scale_mesh"))
-import inside, plane
+from paths import HERE
+import inside, lab, plane
 import ledger, liars, members, schedule
 from pings import Alive
 
@@ -27,11 +26,7 @@ MORTALS = 3
 
 class Soak:
     def __init__(self, seed, binaries, directory):
-        self.random, self.begin, self.directory = (
-            random.Random(f"soak {seed}"),
-            time.monotonic(),
-            directory,
-        )
+        self.random, self.begin, self.directory = (random.Random(f"soak {seed}"), time.monotonic(), directory)
         self.agents = list(range(len(binaries)))
         self.mortals = list(range(len(binaries), len(binaries) + MORTALS))
         self.movable = list(range(len(binaries) + MORTALS, NODES))
@@ -39,17 +34,15 @@ class Soak:
         self.outages = []  # [begin, end]
         inside.account()
         self.alive = Alive()
-        for address in ["127.0.0.1", *map(members.node_address, range(NODES))]:
+        for address in ["127.0.0.1", *map(liars.node_address, range(NODES))]:
             self.alive.started(address)
         self.alive.flush()
         self.wire = members.Wire()
         self.crowd = members.Crowd(self.agents)
-        self.mesh = members.Mesh(
-            NODES, len(binaries) + MORTALS, self.crowd.opened, self.crowd.closed, self.alive, seed
-        )
+        self.mesh = members.Mesh(NODES, len(binaries) + MORTALS, self.crowd.opened, self.crowd.closed, self.alive, seed)
         self.crowd.mesh = self.mesh
         self.alive.follow()
-        self.api = members.Api(self.mesh, inside.ACCOUNT, members.API_PORT)
+        self.api = members.Api(self.mesh, inside.ACCOUNT, inside.API_PORT)
         self.addresses = [self.mesh.pods[k].address for k in self.agents]
         self.running = [self.start(k, binary) for k, binary in enumerate(binaries.values())]
         self.names = list(binaries)
@@ -59,43 +52,13 @@ class Soak:
 
     def start(self, k, binary):
         log = open(self.directory / f"agent-{k}.log", "w")
-        command = [
-            binary,
-            "run",
-            "--node-name",
-            plane.node_name(k),
-            "--listen",
-            f"{self.addresses[k]}:{members.PORT}",
-            "--pod-addresses",
-            self.addresses[k],
-            "--node-addresses",
-            members.node_address(k),
-            "--network",
-            "pod,node",
-            "--interval",
-            f"{INTERVAL * 1000:.0f}ms",
-            "--timeout",
-            f"{TIMEOUT:.0f}s",
-            "--forget-after",
-            f"{FORGET_SECONDS}s",
-            "--max-series",
-            "10000000",
-            "--log-level",
-            "warn",
-        ]
-        environment = {
-            "KUBERNETES_SERVICE_HOST": "127.0.0.1",
-            "KUBERNETES_SERVICE_PORT": str(members.API_PORT),
-            "POD_NAMESPACE": "kube-canary",
-            # Most members answer pings but are no agents. Builds without other probes ignore this.
-            "KUBE_CANARY_PROBES": "icmp",
-            # Three agents judge the mesh, and cost more. These do not.
-            "KUBE_CANARY_JUDGE": "never",
-        }
-        return subprocess.Popen(command, stderr=log, env=environment)
+        flags = {"--pod-addresses": self.addresses[k], "--node-addresses": liars.node_address(k), "--network": "pod,node",
+                 "--interval": f"{INTERVAL * 1000:.0f}ms", "--timeout": f"{TIMEOUT:.0f}s", "--forget-after": f"{FORGET_SECONDS}s",
+                 "--max-series": "10000000"}
+        return inside.start(binary, plane.node_name(k), self.addresses[k], log, *(word for flag in flags.items() for word in flag))
 
     def child(self, script, *arguments, **options):
-        process = subprocess.Popen([sys.executable, HERE / script, *map(str, arguments)], **options)
+        process = subprocess.Popen([sys.executable, "-B", HERE / script, *map(str, arguments)], **options)
         self.processes.append(process)
         return process
 
@@ -144,15 +107,19 @@ class Soak:
         self.api.do(ready, False)
         return lambda: self.api.do(ready, True)
 
-    def outage(self, verdict, _):
+    def away(self, begin, end):
+        """The API is away between the two calls."""
         self.outages.append([self.now(), None])
-        self.wire.api(verdict)
+        begin()
 
         def mend():
-            self.wire.mend()
+            end()
             self.outages[-1][1] = self.now()
 
         return mend
+
+    def outage(self, verdict, _):
+        return self.away(lambda: self.wire.api(verdict), self.wire.mend)
 
     def rollout_without_api(self, seconds):
         mend = self.outage("drop", seconds)
@@ -160,14 +127,7 @@ class Soak:
         return mend
 
     def api_errors(self, _):
-        self.outages.append([self.now(), None])
-        self.api.refuses = True
-
-        def mend():
-            self.api.refuses = False
-            self.outages[-1][1] = self.now()
-
-        return mend
+        return self.away(*(functools.partial(setattr, self.api, "refuses", value) for value in (True, False)))
 
     def api_expired(self, seconds):
         mend = self.outage("reject with tcp reset", seconds)
@@ -179,42 +139,26 @@ class Soak:
         chosen = self.random.sample(self.movable, 3)
         begun = self.now()
 
-        def change(answer):
+        def change(kind):
             for node in chosen:
-                self.crowd.lies[node] = answer
+                self.crowd.lies[node] = kind
             self.api.do(self.mesh.replace, chosen)
 
-        change(liars.LIES[kind])
+        change(kind)
 
         def mend():
-            change(liars.honest)
+            change(None)
             # If a node reports another node's address as its own, losses there do not count as
             # faults of the agent.
             if kind == "identity-addresses":
-                self.excuses += [
-                    ledger.Excuse(
-                        None, plane.node_name(node), "node", begun, self.now() + TRUTH_SECONDS, kind
-                    )
-                    for node in chosen
-                ]
+                end = self.now() + TRUTH_SECONDS
+                self.excuses += [ledger.Excuse(None, plane.node_name(node), "node", begun, end, kind) for node in chosen]
 
         return mend
 
     def attack(self, kind, seconds, addresses=None):
-        others = [
-            pod.address
-            for pod in list(self.mesh.pods.values())
-            if pod.address and pod.node not in self.agents
-        ]
-        process = self.child(
-            "attackers.py",
-            kind,
-            seconds,
-            members.PORT,
-            *self.addresses,
-            "--",
-            *(addresses or others),
-        )
+        others = [pod.address for pod in list(self.mesh.pods.values()) if pod.address and pod.node not in self.agents]
+        process = self.child("attackers.py", kind, seconds, *self.addresses, "--", *(addresses or others))
         return lambda: self.end(process)
 
     def die(self, forge, seconds):
@@ -245,8 +189,7 @@ class Soak:
         began, running = self.now(), {}
         # A lane's next fault begins after the end of the one before it.
         turns = sorted(
-            [(fault.begin, True, fault) for fault in planned]
-            + [(fault.begin + fault.seconds, False, fault) for fault in planned]
+            [(fault.begin, True, fault) for fault in planned] + [(fault.begin + fault.seconds, False, fault) for fault in planned]
         )
         for at, begins, fault in turns:
             self.rest(began + at - self.now())
@@ -255,14 +198,7 @@ class Soak:
             else:
                 begun, mend = running.pop(fault)
                 mend()
-                self.log.append(
-                    {
-                        "lane": fault.lane,
-                        "kind": fault.kind,
-                        "begin": round(begun, 1),
-                        "end": round(self.now(), 1),
-                    }
-                )
+                self.log.append({"lane": fault.lane, "kind": fault.kind, "begin": round(begun, 1), "end": round(self.now(), 1)})
         return began
 
     def check(self):
@@ -281,24 +217,12 @@ class Soak:
     def run(self, seed, minutes, result, states):
         phases = schedule.phases(minutes)
         for address, process in zip(self.addresses, self.running):
-            inside.await_ready(address, process)
+            lab.await_answer(address, process)
         self.begin = time.monotonic()
         found = self.directory / "watched.json"
-        watch = self.child(
-            "watch.py",
-            found,
-            states,
-            self.begin,
-            INTERVAL,
-            TIMEOUT,
-            ",".join(map(plane.node_name, self.mortals)),
-            *(
-                f"{name}={address}={process.pid}"
-                for name, address, process in zip(self.names, self.addresses, self.running)
-            ),
-            stdin=subprocess.PIPE,
-            text=True,
-        )
+        watched = [f"{name}={address}={process.pid}" for name, address, process in zip(self.names, self.addresses, self.running)]
+        mortals = ",".join(map(plane.node_name, self.mortals))
+        watch = self.child("watch.py", found, states, self.begin, INTERVAL, TIMEOUT, mortals, *watched, stdin=subprocess.PIPE, text=True)
         readers = self.child("readers.py", *self.addresses)
         self.rest(phases.settle)
         self.end(readers)
@@ -314,41 +238,17 @@ class Soak:
         watch.stdin.close()
         if watch.wait(60):
             sys.exit(f"watch.py: exit code {watch.returncode}")
-        codes, leaks = [], {}
         for process in self.running:
             process.terminate()
-        for k, (name, process) in enumerate(zip(self.names, self.running)):
-            codes.append(process.wait(30))
-            lines = (self.directory / f"agent-{k}.log").read_text().splitlines()
-            leaks[name] = [line for line in lines if "LEAK" in line]
-        pathlib.Path(result).write_text(
-            json.dumps(
-                {
-                    "interval": INTERVAL,
-                    "agents": json.loads(found.read_text()),
-                    "faults": self.log,
-                    "excuses": self.excuses,
-                    "dead": self.dead,
-                    "before": [
-                        before + min(schedule.QUIET_AFTER_SECONDS, phases.before / 2),
-                        begun,
-                    ],
-                    "after": [after, end],
-                    "outages": self.outages,
-                    "stopped": [
-                        (at - self.begin, plane.node_name(node), address)
-                        for at, node, address in self.mesh.stopped_at
-                    ],
-                    "codes": codes,
-                    "leaks": leaks,
-                    "calm": calm,
-                    "logs": {
-                        name: (self.directory / f"agent-{k}.log").read_text()[-3000:]
-                        for k, name in enumerate(self.names)
-                    },
-                }
-            )
-        )
+        codes = [process.wait(30) for process in self.running]
+        logs = {name: (self.directory / f"agent-{k}.log").read_text() for k, name in enumerate(self.names)}
+        pathlib.Path(result).write_text(json.dumps({
+            "interval": INTERVAL, "agents": json.loads(found.read_text()), "faults": self.log, "excuses": self.excuses,
+            "dead": self.dead, "before": [before + min(schedule.QUIET_AFTER_SECONDS, phases.before / 2), begun],
+            "after": [after, end], "outages": self.outages,
+            "stopped": [(at - self.begin, plane.node_name(node), address) for at, node, address in self.mesh.stopped_at],
+            "codes": codes, "leaks": {name: [line for line in log.splitlines() if "LEAK" in line] for name, log in logs.items()},
+            "calm": calm, "logs": {name: log[-3000:] for name, log in logs.items()}}))
 
     def close(self):
         for process in [*self.processes, *self.running]:

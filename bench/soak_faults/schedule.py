@@ -12,16 +12,7 @@ Fault = collections.namedtuple("Fault", "lane kind begin seconds")
 
 LANES = {
     # The control plane, and the API server in front of it.
-    "control": (
-        "rollout",
-        "churn",
-        "flapping",
-        "api-refused",
-        "api-silent",
-        "api-errors",
-        "api-expired",
-        "rollout-without-api",
-    ),
+    "control": ("rollout", "churn", "flapping", "api-refused", "api-silent", "api-errors", "api-expired", "rollout-without-api"),
     # Members of the mesh that answer with lies (liars.py).
     "liars": (
         "identity-1xx",
@@ -75,9 +66,5 @@ def schedule(seed, seconds):
         while len(rounds) < count:
             rounds += source.sample(kinds, len(kinds))
         for turn, kind in enumerate(rounds[:count]):
-            faults.append(
-                Fault(
-                    lane, kind, round(turn * spacing, 3), round(spacing * source.uniform(*SHARE), 3)
-                )
-            )
+            faults.append(Fault(lane, kind, round(turn * spacing, 3), round(spacing * source.uniform(*SHARE), 3)))
     return sorted(faults, key=lambda fault: (fault.begin, fault.lane))

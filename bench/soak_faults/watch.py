@@ -8,28 +8,16 @@ into ledgers. Lines on standard input: `quiet` begins the quiet minute; its end 
 gets what was found, STATES a line a sample.
 """
 
-import http.client, json, os, pathlib, sys, threading, time
+import json, os, pathlib, sys, threading, time
 
+import paths
 import ledger
+from lab import read, rollup, samples
 
-PORT, KUBELET_SECONDS, READ_SECONDS = 9877, 1.0, 5.0
+KUBELET_SECONDS, READ_SECONDS = 1.0, 5.0
 # A check that begins this much later than it should shows a delay of the machine, not of the agent.
 LATE_SECONDS = 0.25
-
-
-def get(address, path, seconds):
-    connection = http.client.HTTPConnection(address, PORT, timeout=seconds)
-    try:
-        connection.request("GET", path, headers={"Connection": "close"})
-        answer = connection.getresponse()
-        body = answer.read()
-        if answer.status != 200:
-            raise OSError(f"status {answer.status}: {body[:100].decode(errors='replace').strip()}")
-        return body
-    except http.client.HTTPException as error:
-        raise OSError(repr(error)) from error
-    finally:
-        connection.close()
+LEDGER = ("problems", "losses", "answers", "moves", "sent", "received", "lost", "withdrawn")
 
 
 class Check(threading.Thread):
@@ -49,7 +37,7 @@ class Check(threading.Thread):
             began = time.monotonic()
             error = None
             try:
-                get(self.address, "/healthz", limit)
+                read(self.address, "/healthz", limit)
             except OSError as raised:
                 error = str(raised) or repr(raised)
             took = time.monotonic() - began
@@ -70,16 +58,9 @@ def state(pid):
             files.append(os.readlink(directory / "fd" / number))
         except FileNotFoundError:
             pass  # it was closed by now
-    rollup = dict(
-        line.split(":", 1) for line in (directory / "smaps_rollup").read_text().splitlines()[1:]
-    )
-    return {
-        "descriptors": len(files),
-        "sockets": sum(file.startswith("socket:") for file in files),
-        "threads": len(os.listdir(directory / "task")),
-        "rss_kb": int(rollup["Rss"].split()[0]),
-        "anonymous_kb": int(rollup["Anonymous"].split()[0]),
-    }
+    kb = rollup(pid)
+    return {"descriptors": len(files), "sockets": sum(file.startswith("socket:") for file in files),
+            "threads": len(os.listdir(directory / "task")), "rss_kb": kb["Rss"], "anonymous_kb": kb["Anonymous"]}
 
 
 class Agent:
@@ -101,13 +82,13 @@ class Agent:
         out.write(json.dumps(it) + "\n")
 
     def read(self, quiet, it):
-        row = json.loads(get(self.address, "/api/v1/peers", READ_SECONDS))
+        row = json.loads(read(self.address, "/api/v1/peers", READ_SECONDS))
         # What it says happened before now.
         at = time.monotonic() - self.begin
         self.ledger.report(at, row)
-        text = get(self.address, "/metrics", READ_SECONDS).decode()
+        text = read(self.address, "/metrics", READ_SECONDS).decode()
         own = {}
-        for name, labels, value in ledger.samples(text):
+        for name, labels, value in samples(text):
             if name in ("probes_corrupt_total", "probes_duplicate_total", "probes_late_total"):
                 own[name] = own.get(name, 0) + value
             elif "peer_zone" not in labels:
@@ -127,10 +108,7 @@ def main(result, states, begin, interval, timeout, mortal, *agents):
     # The same clock as in run.py.
     begin, quiet = float(begin), threading.Event()
     in_flight = ledger.in_flight_max(float(interval), float(timeout))
-    agents = [
-        Agent(*word.split("=")[:2], int(word.split("=")[2]), begin, in_flight, mortal.split(","))
-        for word in agents
-    ]
+    agents = [Agent(*word.split("=")[:2], int(word.split("=")[2]), begin, in_flight, mortal.split(",")) for word in agents]
     over = threading.Event()
 
     def listen():
@@ -153,31 +131,13 @@ def main(result, states, begin, interval, timeout, mortal, *agents):
     for agent in agents:
         agent.check.join(READ_SECONDS + 2)
         agent.ledger.identity()
-    pathlib.Path(result).write_text(
-        json.dumps(
-            {
-                agent.name: {
-                    "problems": agent.ledger.problems,
-                    "losses": agent.ledger.losses,
-                    "answers": agent.ledger.answers,
-                    "moves": agent.ledger.moves,
-                    "sent": agent.ledger.sent,
-                    "received": agent.ledger.received,
-                    "lost": agent.ledger.lost,
-                    "withdrawn": agent.ledger.withdrawn,
-                    "drops": agent.drops,
-                    "refused": agent.refused,
-                    "scrapes": agent.scrapes,
-                    "own": agent.own,
-                    "unhealthy": agent.check.found,
-                    "checks": agent.check.checks,
-                    "late": agent.check.late,
-                    "slowest": agent.check.slowest,
-                }
-                for agent in agents
-            }
-        )
-    )
+    found = {}
+    for agent in agents:
+        it, check = agent.ledger, agent.check
+        found[agent.name] = {name: getattr(it, name) for name in LEDGER} | {
+            "drops": agent.drops, "refused": agent.refused, "scrapes": agent.scrapes, "own": agent.own,
+            "unhealthy": check.found, "checks": check.checks, "late": check.late, "slowest": check.slowest}
+    pathlib.Path(result).write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
