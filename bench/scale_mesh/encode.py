@@ -1,4 +1,4 @@
-"""EndpointSlices as a real API server writes them: JSON, protobuf, metadata only, and as rows of a table.
+"""EndpointSlices as a real API server writes them: JSON, protobuf, and metadata only.
 
 Objects are dictionaries of the JSON form, as `json.load` makes them. The protobuf is byte for byte that of kube-apiserver 1.34
 (test_encode.py holds a recorded answer against it): fields of no pointer type are written also where they are empty.
@@ -6,10 +6,8 @@ Sources: k8s.io/api/discovery/v1/generated.proto, k8s.io/apimachinery/pkg/{apis/
 """
 import calendar, functools, json, time
 
-JSON, PROTOBUF, METADATA, METADATA_JSON, TABLE = "json", "protobuf", "metadata", "metadata-json", "table"
-CONTENT_TYPES = {JSON: "application/json", PROTOBUF: "application/vnd.kubernetes.protobuf", METADATA: "application/vnd.kubernetes.protobuf",
-                 METADATA_JSON: "application/json", TABLE: "application/json"}
-META = ";g=meta.k8s.io;v=v1"
+JSON, PROTOBUF, METADATA = "json", "protobuf", "metadata"
+CONTENT_TYPES = {JSON: "application/json", PROTOBUF: "application/vnd.kubernetes.protobuf", METADATA: "application/vnd.kubernetes.protobuf"}
 
 
 class NotAcceptable(Exception):
@@ -22,7 +20,7 @@ def accepted(header):
         kind, *parameters = media.split(";")
         wanted = dict(p.split("=", 1) for p in parameters if "=" in p).get("as", "")
         if kind in ("application/json", "*/*"):
-            form = {"": JSON, "PartialObjectMetadata": METADATA_JSON, "PartialObjectMetadataList": METADATA_JSON, "Table": TABLE}.get(wanted)
+            form = {"": JSON}.get(wanted)
         elif kind == "application/vnd.kubernetes.protobuf":
             form = {"": PROTOBUF, "PartialObjectMetadata": METADATA, "PartialObjectMetadataList": METADATA}.get(wanted)
         else:
@@ -119,21 +117,7 @@ def one(form, item):
     if form == PROTOBUF:
         body = data(1, object_meta(item["metadata"])) + data(4, "") if is_bookmark(item) else slice_body(item)
         return enveloped("discovery.k8s.io/v1", "EndpointSlice", body)
-    if form == METADATA:
-        return enveloped("meta.k8s.io/v1", "PartialObjectMetadata", data(1, object_meta(item["metadata"])))
-    if form == METADATA_JSON:
-        return compact({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]})
-    return compact(table([item], item["metadata"]["resourceVersion"]))
-
-
-def table(items, version):
-    def cells(item):
-        addresses = [a for e in item.get("endpoints") or [] for a in e["addresses"]]
-        more = f" + {len(addresses) - 3} more..." if len(addresses) > 3 else ""
-        ports = ",".join(str(port["port"]) for port in item.get("ports", [])) or "<unset>"
-        return [item["metadata"].get("name", ""), item.get("addressType", ""), ports, (",".join(addresses[:3]) or "<unset>") + more, "3m33s"]
-    rows = [{"cells": cells(item), "object": None} for item in items]
-    return {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": version}, "columnDefinitions": None, "rows": rows}
+    return enveloped("meta.k8s.io/v1", "PartialObjectMetadata", data(1, object_meta(item["metadata"])))
 
 
 def many(form, items, version, more=""):
@@ -144,13 +128,8 @@ def many(form, items, version, more=""):
         return compact({"kind": "EndpointSliceList", "apiVersion": "discovery.k8s.io/v1", "metadata": meta, "items": items})
     if form == PROTOBUF:
         return enveloped("discovery.k8s.io/v1", "EndpointSliceList", wire + b"".join(data(2, slice_body(item)) for item in items))
-    if form == METADATA:
-        wire += b"".join(data(2, data(1, object_meta(item["metadata"]))) for item in items)
-        return enveloped("meta.k8s.io/v1", "PartialObjectMetadataList", wire)
-    if form == METADATA_JSON:
-        return compact({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": meta, 
-                        "items": [{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": item["metadata"]} for item in items]})
-    return compact(table(items, version))
+    wire += b"".join(data(2, data(1, object_meta(item["metadata"]))) for item in items)
+    return enveloped("meta.k8s.io/v1", "PartialObjectMetadataList", wire)
 
 
 def event(form, kind, item):

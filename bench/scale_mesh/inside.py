@@ -4,68 +4,31 @@ agent: one real agent with Kubernetes discovery in a mesh of NODES, whose other 
 failing: NODES real agents, of which one stops answering pings while its pod stays listed.
 RESULT gets the figures as JSON. An address answers echo requests only while its pod lives (nft), so that peers vanish as they do.
 """
-import concurrent.futures, json, pathlib, re, subprocess, sys, threading, time, urllib.request
+import concurrent.futures, json, pathlib, subprocess, sys, threading, time
 
-import encode, plane, server
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "reported"))
+import encode, lab, plane, server
+from lab import await_answer, read, rollup, samples, total
 from pings import Alive
 
-ACCOUNT, API_PORT, PORT = "/run/secrets/kubernetes.io/serviceaccount", 19879, 9877
+ACCOUNT, API_PORT = "/run/secrets/kubernetes.io/serviceaccount", 19879
 SETTLE, QUIET, MINUTE = 25, 45, 75
-FORMS = (encode.JSON, encode.PROTOBUF, encode.METADATA, encode.TABLE)
+FORMS = (encode.JSON, encode.PROTOBUF, encode.METADATA)
+# Most of the others answer pings but are no agents. Builds without other probes ignore the
+# variable. Three agents judge the mesh, and cost more. These do not.
+SURROUNDINGS = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(API_PORT), "POD_NAMESPACE": "kube-canary",
+                "KUBE_CANARY_PROBES": "icmp", "KUBE_CANARY_JUDGE": "never"}
 
 
 def account():
     """The service account's directory is fixed; the mount namespace is ours."""
-    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/run"], check=True)
+    lab.said("mount", "-t", "tmpfs", "tmpfs", "/run")
     pathlib.Path(ACCOUNT).mkdir(parents=True)
 
 
-def get(address, path, seconds=10):
-    with urllib.request.urlopen(f"http://{address}:{PORT}{path}", timeout=seconds) as answer:
-        return answer.read().decode()
-
-
-def await_ready(address, process, seconds=60):
-    end = time.monotonic() + seconds
-    while True:
-        try:
-            return get(address, "/readyz")
-        except OSError:
-            if time.monotonic() > end or process.poll() is not None:
-                sys.exit(f"{address} is not ready")
-            time.sleep(0.1)
-
-
-def samples(text):
-    """(name, labels, value) of each line."""
-    for line in text.splitlines():
-        if line and line[0] != "#":
-            name, labels, value = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line).groups()
-            yield name, dict(re.findall(r'(\w+)="([^"]*)"', labels or "")), float(value)
-
-
-def total(text, name):
-    return sum(value for n, _, value in samples(text) if n == f"kube_canary_{name}")
-
-
-def rollup(pid):
-    fields = dict(line.split(":", 1) for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
-    return int(fields["Rss"].split()[0])
-
-
-def start(binary, k, listen, log):
-    # Most of the others answer pings but are no agents. Builds without other probes ignore the
-    # variable.
-    return subprocess.Popen([binary, "run", "--node-name", plane.node_name(k), "--listen", f"{listen}:{PORT}", "--log-level", "warn"], stderr=log,
-                            env={"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(API_PORT), "POD_NAMESPACE": "kube-canary",
-                                 "KUBE_CANARY_PROBES": "icmp", "KUBE_CANARY_JUDGE": "never"})
-
-
-def stop(processes):
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        process.wait()
+def start(binary, node, listen, log, *flags):
+    return subprocess.Popen([binary, "run", "--node-name", node, "--listen", f"{listen}:{lab.PORT}", "--log-level", "warn", *flags],
+                            stderr=log, env=SURROUNDINGS)
 
 
 def chunked(data):
@@ -94,7 +57,7 @@ class Most(threading.Thread):
 
     def run(self):
         while not self.over:
-            self.most = max(self.most, rollup(self.pid))
+            self.most = max(self.most, rollup(self.pid)["Rss"])
             time.sleep(0.25)
 
 
@@ -106,9 +69,9 @@ def agent(nodes, binary):
     api = server.Server(mesh, ACCOUNT, API_PORT)
     found = {"nodes": nodes, "slices": len(mesh.slices)}
     with open("/run/agent.log", "w+") as log:
-        process = start(binary, 0, "127.0.0.1", log)
+        process = start(binary, plane.node_name(0), "127.0.0.1", log)
         try:
-            await_ready("127.0.0.1", process)
+            await_answer("127.0.0.1", process)
             most = Most(process.pid)
             most.start()
             time.sleep(SETTLE)
@@ -117,12 +80,12 @@ def agent(nodes, binary):
             items = list(mesh.slices.values())
             found["sync_whole"] = {form: len(encode.many(form, items, mesh.version)) for form in FORMS}
             with concurrent.futures.ThreadPoolExecutor(20) as pool:
-                text = list(pool.map(lambda _: get("127.0.0.1", "/metrics"), range(20)))[-1]
+                text = list(pool.map(lambda _: read("127.0.0.1", "/metrics").decode(), range(20)))[-1]
             time.sleep(2)
-            found["rss_kb"] = rollup(process.pid)
+            found["rss_kb"] = rollup(process.pid)["Rss"]
             found.update(exposed(text))
             found["heard_of_api"] = total(text, "api_received_bytes_total")
-            row = json.loads(get("127.0.0.1", "/api/v1/peers"))
+            row = json.loads(read("127.0.0.1", "/api/v1/peers"))
             peers = sorted({peer["node"] for peer in row["peers"]})
             found["peers"] = len(peers)
 
@@ -154,17 +117,17 @@ def agent(nodes, binary):
             found["rollout"] = {"events": len(events), **traffic(before, api.counts.now()), "whole": watched_whole(events)}
             found["rollout"]["requests_at"] = [(round(at, 2), kind, path.rsplit("/", 1)[-1]) for at, kind, path in api.log[requests:]]
             most.over = True
-            text = get("127.0.0.1", "/metrics")
-            found["rss_most_kb"], found["rss_after_kb"] = most.most, rollup(process.pid)
+            text = read("127.0.0.1", "/metrics").decode()
+            found["rss_most_kb"], found["rss_after_kb"] = most.most, rollup(process.pid)["Rss"]
             found["after"] = exposed(text)
             found["heard_of_api_after"] = total(text, "api_received_bytes_total")
             found["slowest_get"] = api.slowest
-            found["lost_of"] = {labels["peer_node"]: value for name, labels, value in samples(text) if name == "kube_canary_probes_lost_total" and value}
+            found["lost_of"] = {labels["peer_node"]: value for name, labels, value in samples(text) if name == "probes_lost_total" and value}
             found["lost"] = total(text, "probes_lost_total") - lost_before
             found["terminating_probes"] = total(text, "probes_terminating_total")
             found["sent"] = total(text, "probes_sent_total")
         finally:
-            stop([process])
+            lab.stop([process])
             log.seek(0)
             found["log"] = log.read()[-2000:]
     return found
@@ -177,10 +140,10 @@ def exposed(text):
         figures["series"] += 1
         figures["peer_series"] += "peer_node" in labels
         figures["zone_series"] += "peer_zone" in labels and "peer_node" not in labels
-        if name == "kube_canary_memory_bytes" and labels["state"] in ("clean", "dirty"):
+        if name == "memory_bytes" and labels["state"] in ("clean", "dirty"):
             figures["memory_kb"][labels["category"]] = figures["memory_kb"].get(labels["category"], 0) + value / 1024
-        if name.removeprefix("kube_canary_") in ("mesh_members", "watchers", "watchers_missing", "suppressed_series", "peer_list_age_seconds"):
-            figures["/".join([name.removeprefix("kube_canary_"), *labels.get("zone", "").split()])] = value
+        if name in ("mesh_members", "watchers", "watchers_missing", "suppressed_series", "peer_list_age_seconds"):
+            figures["/".join([name, *labels.get("zone", "").split()])] = value
     return figures
 
 
@@ -194,18 +157,18 @@ def failing(nodes, binary):
     with open("/run/agents.log", "w+") as log, concurrent.futures.ThreadPoolExecutor(64) as pool:
         try:
             for k in range(nodes):
-                processes.append(start(binary, k, mesh.pods[k].address, log))
+                processes.append(start(binary, plane.node_name(k), mesh.pods[k].address, log))
             for process, address in zip(processes, addresses.values()):
-                await_ready(address, process, 180)
+                await_answer(address, process, seconds=180)
             time.sleep(SETTLE)
-            rows = dict(zip(addresses, pool.map(lambda address: json.loads(get(address, "/api/v1/peers", 30)), addresses.values())))
+            rows = dict(zip(addresses, pool.map(lambda address: json.loads(read(address, "/api/v1/peers", 30)), addresses.values())))
             watchers = {name: [source for source, row in rows.items() if any(p["node"] == name for p in row["peers"])] for name in addresses}
             found["watched_by_min"], found["watched_by_mean"] = min(map(len, watchers.values())), sum(map(len, watchers.values())) / nodes
 
             def losses(source):
                 row = {}
-                for name, labels, value in samples(get(addresses[source], "/metrics", 30)):
-                    if name == "kube_canary_probes_lost_total":
+                for name, labels, value in samples(read(addresses[source], "/metrics", 30).decode()):
+                    if name == "probes_lost_total":
                         row[labels["peer_node"]] = row.get(labels["peer_node"], 0) + value
                 return row
 
@@ -228,7 +191,7 @@ def failing(nodes, binary):
                                          "gets_in_15_s": later.get("get", {}).get("requests", 0), "api_bytes_in_15_s": later["bytes"]})
                 time.sleep(10)
         finally:
-            stop(processes)
+            lab.stop(processes)
             log.seek(0)
             found["log"] = log.read()[-2000:]
     return found

@@ -29,6 +29,14 @@ def credentials(directory):
     return context
 
 
+def headers(code, content, length):
+    """As long as the real ones."""
+    return (f"HTTP/1.1 {code} {REASONS[code]}\r\nAudit-Id: 3e1a5f6e-7b61-4d3c-9b0e-6a3f1f0f5d11\r\nCache-Control: no-cache, private\r\n"
+            f"Content-Type: {content}\r\nX-Kubernetes-Pf-Flowschema-Uid: 0b9f3a0e-9c68-4b71-b7b3-0f9d6f2a8f10\r\n"
+            f"X-Kubernetes-Pf-Prioritylevel-Uid: 5d4b1e52-0f8e-4f0b-8a57-6d0e3c9f7b21\r\nDate: Sat, 21 Nov 2026 16:12:00 GMT\r\n"
+            f"{length}\r\n\r\n").encode()
+
+
 class Counts:
     """Requests and bytes by kind of request: list, get, watch."""
 
@@ -119,10 +127,7 @@ class Server:
 
     def send(self, connection, kind, code, form, body):
         body = encode.answer(form, body)
-        head = (f"HTTP/1.1 {code} {REASONS[code]}\r\nAudit-Id: 3e1a5f6e-7b61-4d3c-9b0e-6a3f1f0f5d11\r\nCache-Control: no-cache, private\r\n"
-                f"Content-Type: {encode.CONTENT_TYPES[form]}\r\nX-Kubernetes-Pf-Flowschema-Uid: 0b9f3a0e-9c68-4b71-b7b3-0f9d6f2a8f10\r\n"
-                f"X-Kubernetes-Pf-Prioritylevel-Uid: 5d4b1e52-0f8e-4f0b-8a57-6d0e3c9f7b21\r\nDate: Sat, 21 Nov 2026 16:12:00 GMT\r\n"
-                f"Content-Length: {len(body)}\r\n\r\n").encode()
+        head = headers(code, encode.CONTENT_TYPES[form], f"Content-Length: {len(body)}")
         connection.sendall(head + body)
         self.counts.add(kind, sent=len(head) + len(body))
 
@@ -150,10 +155,7 @@ class Server:
             self.counts.add("watch", sent=len(framed))
 
         stream = ";stream=watch" if form in (encode.PROTOBUF, encode.METADATA) else ""
-        head = (f"HTTP/1.1 200 OK\r\nAudit-Id: 3e1a5f6e-7b61-4d3c-9b0e-6a3f1f0f5d11\r\nCache-Control: no-cache, private\r\n"
-                f"Content-Type: {encode.CONTENT_TYPES[form]}{stream}\r\nX-Kubernetes-Pf-Flowschema-Uid: 0b9f3a0e-9c68-4b71-b7b3-0f9d6f2a8f10\r\n"
-                f"X-Kubernetes-Pf-Prioritylevel-Uid: 5d4b1e52-0f8e-4f0b-8a57-6d0e3c9f7b21\r\nDate: Sat, 21 Nov 2026 16:12:00 GMT\r\n"
-                f"Transfer-Encoding: chunked\r\n\r\n").encode()
+        head = headers(200, encode.CONTENT_TYPES[form] + stream, "Transfer-Encoding: chunked")
         connection.sendall(head)
         self.counts.add("watch", sent=len(head))
         since = query.get("resourceVersion", "0")

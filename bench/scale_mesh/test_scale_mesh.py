@@ -7,7 +7,7 @@ import encode, plane
 # Answers of kube-apiserver 1.34.4 to one and the same list, and to watches begun one after the
 # other.
 RECORDED = pathlib.Path(__file__).parent / "recorded"
-FORMS = {encode.JSON: "json", encode.PROTOBUF: "pb", encode.METADATA: "meta", encode.METADATA_JSON: "metajson"}
+FORMS = {encode.JSON: "json", encode.PROTOBUF: "pb", encode.METADATA: "meta"}
 
 
 def recorded(name):
@@ -39,7 +39,7 @@ class Encoding(unittest.TestCase):
     def test_the_first_known_form_of_an_accept_header_is_written(self):
         metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
         self.assertEqual(encode.accepted(f"application/nope, {metadata}, application/json"), encode.METADATA)
-        self.assertEqual(encode.accepted("application/json;as=Table;g=meta.k8s.io;v=v1"), encode.TABLE)
+        self.assertEqual(encode.accepted("application/json;as=Table;g=meta.k8s.io;v=v1, application/json"), encode.JSON)
         with self.assertRaises(encode.NotAcceptable):
             encode.accepted("application/nope")
 
