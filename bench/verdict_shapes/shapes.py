@@ -3,6 +3,8 @@
 `SHAPES` has, by name, a title, its cases (keyword arguments of its function) and what the pooled
 judgements must reach. A function draws one mesh of a case, and returns what is expected of its verdicts.
 """
+import functools
+
 from meshes import HEALTHY, Mesh, one_way
 from score import ANY, Claim, Expected
 
@@ -58,10 +60,14 @@ def hashed_paths(mesh, count, loss, by_kind=False):
         packets.append(lambda a, b, taken=taken: loss if taken.setdefault((a, b), rng.randrange(count)) == 0 else 0.0)
 
 
-def quiet(mesh):
-    """Half of the meshes lose a packet of 5,000 everywhere."""
-    everywhere(mesh, mesh.rng.choice((0.0, 0.000_2)))
-    return mesh
+def quiet(draw, domains=0):
+    """Makes a function of a mesh one that draws the mesh as well. Half of the meshes lose a packet of
+    5,000 everywhere."""
+    def drawn(rng, size, zones, partial, *fault, even=True, domains=domains, **more):
+        mesh = Mesh(rng, size, zones, partial, even, domains)
+        everywhere(mesh, rng.choice((0.0, 0.000_2)))
+        return draw(mesh, *fault, **more)
+    return drawn
 
 
 def uniform(rng, size, zones, partial, loss, spread=0.0):
@@ -92,8 +98,8 @@ def is_zone(mesh, group):
     return any(set(group) == set(mesh.of_zone(zone)) for zone in set(mesh.zone.values()))
 
 
-def partition(rng, size, zones, partial, shares, loss=1.0, one_sided=False, is_seen_whole=True):
-    mesh = quiet(Mesh(rng, size, zones, partial))
+@quiet
+def partition(mesh, shares, loss=1.0, one_sided=False, is_seen_whole=True):
     groups = groups_of(mesh, shares)
     while any(is_zone(mesh, group) for group in groups):
         groups = groups_of(mesh, shares)
@@ -107,9 +113,10 @@ def partition(rng, size, zones, partial, shares, loss=1.0, one_sided=False, is_s
     return mesh, Expected([Claim("partition", [min(group) for group in groups])])
 
 
-def zone_cut(rng, size, zones, partial, loss, even=True, is_seen_whole=True):
-    mesh = quiet(Mesh(rng, size, zones, partial, even))
-    zone = rng.choice(sorted(set(mesh.zone.values())))
+@quiet
+def zone_cut(mesh, loss, is_seen_whole=True):
+    zones = sorted(set(mesh.zone.values()))
+    zone = mesh.rng.choice(zones)
     nodes = mesh.of_zone(zone)
     crossing(mesh, nodes, loss)
     if not is_seen_whole:
@@ -117,29 +124,21 @@ def zone_cut(rng, size, zones, partial, loss, even=True, is_seen_whole=True):
     if len(nodes) == 1:
         # The links of the zone are those of its only node, and the narrower cause is named.
         return mesh, Expected([Claim("node", nodes)], guilty=[zone, *nodes])
-    if zones == 2:
-        return mesh, Expected([Claim("zone_pair", ["z1", "z2"])], guilty=["z1", "z2"])
+    if len(zones) == 2:
+        return mesh, Expected([Claim("zone_pair", zones)], guilty=zones)
     return mesh, Expected([Claim("zone", [zone])], guilty=[zone])
 
 
-def zone_inside(rng, size, zones, partial, loss):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    zone = rng.choice(sorted(set(mesh.zone.values())))
+@quiet
+def zone_inside(mesh, loss):
+    zone = mesh.rng.choice(sorted(set(mesh.zone.values())))
     inside(mesh, mesh.of_zone(zone), loss)
     return mesh, Expected([Claim("zone", [zone])], guilty=[zone])
 
 
-def zone_pair(rng, size, zones, partial, loss):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    one, other = rng.sample(sorted(set(mesh.zone.values())), 2)
-    pair, zone = {one, other}, mesh.zone
-    ways(mesh, lambda a, b: zone[a] != zone[b] and {zone[a], zone[b]} == pair, one_way(loss))
-    return mesh, Expected([Claim("zone_pair", pair)], guilty=pair)
-
-
-def domain(rng, size, zones, partial, domains, loss, how):
-    mesh = quiet(Mesh(rng, size, zones, partial, domains=domains))
-    name = rng.choice(sorted(set(mesh.domain.values())))
+@quiet
+def domain(mesh, loss, how):
+    name = mesh.rng.choice(sorted(set(mesh.domain.values())))
     (crossing if how == "cut" else inside)(mesh, mesh.of_domain(name), loss)
     return mesh, Expected([Claim("domain", [name])], guilty=[name])
 
@@ -150,35 +149,19 @@ def dead(rng, size, zones, partial):
     return mesh, Expected([MESH])
 
 
-def paths(rng, size, zones, partial, count, loss, by_kind=False):
-    mesh = quiet(Mesh(rng, size, zones, partial))
+@quiet
+def paths(mesh, count, loss, by_kind=False):
     hashed_paths(mesh, count, loss, by_kind)
     return mesh, Expected([PATHS])
 
 
-def node(rng, size, zones, partial, loss, direction, is_absent=False, is_missing_told=False):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    bad = rng.choice(mesh.nodes)
+@quiet
+def node(mesh, loss, direction, is_absent=False, is_missing_told=False):
+    bad = mesh.rng.choice(mesh.nodes)
     if is_absent:
         mesh.absent.add(bad)
         mesh.is_missing_told = is_missing_told
     return mesh, Expected([bad_node(mesh, bad, loss, direction)], guilty=[bad])
-
-
-def networks(rng, size, zones, partial, loss, faulty, what):
-    """A node, or a link, that is bad in the pods' network, the nodes', or both. If it is bad in both, the
-    nodes' network is the cause."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    mesh.faulty = faulty
-    network = "node" if "node" in faulty else "pod"
-    if what == "node":
-        bad = rng.choice(mesh.nodes)
-        crossing(mesh, [bad], loss)
-        return mesh, Expected([Claim("node", [bad], network=network)], guilty=[bad])
-    a = rng.choice(mesh.nodes)
-    b = rng.choice(mesh.peers[a])
-    ways(mesh, lambda source, to: {source, to} == {a, b}, one_way(loss))
-    return mesh, Expected([Claim("link", [a, b], network=network)])
 
 
 BY_IPV4, BY_IPV6 = ("icmp", "udp", "tcp"), ("icmpv6", "udpv6", "tcpv6")
@@ -190,6 +173,11 @@ def protocols(mesh, families=1):
     return {name: tuple(label for label in mesh.labels if label.startswith(name)) for name in BY_IPV4}
 
 
+def some_link(mesh):
+    a = mesh.rng.choice(mesh.nodes)
+    return a, mesh.rng.choice(mesh.peers[a])
+
+
 def place(mesh, what):
     """Draws a part of a mesh. Returns the claim that it is the cause, whom a verdict may name, and whether a
     way is of it."""
@@ -198,8 +186,7 @@ def place(mesh, what):
         bad = rng.choice(mesh.nodes)
         return Claim("node", [bad]), [bad], lambda a, b: bad in (a, b)
     if what == "link":
-        a = rng.choice(mesh.nodes)
-        pair = {a, rng.choice(mesh.peers[a])}
+        pair = set(some_link(mesh))
         return Claim("link", pair), [], lambda a, b: {a, b} == pair
     if what == "zone":
         bad = rng.choice(sorted(set(zone.values())))
@@ -210,13 +197,31 @@ def place(mesh, what):
     return Claim("mesh"), [], lambda a, b: True
 
 
+@quiet
+def zone_pair(mesh, loss):
+    claim, guilty, is_of = place(mesh, "zone_pair")
+    ways(mesh, is_of, one_way(loss))
+    return mesh, Expected([claim], guilty=guilty)
+
+
+@quiet
+def networks(mesh, loss, faulty, what):
+    """A node, or a link, that is bad in the pods' network, the nodes', or both. If it is bad in both, the
+    nodes' network is the cause."""
+    mesh.faulty = faulty
+    claim, guilty, is_of = place(mesh, what)
+    claim.network = "node" if "node" in faulty else "pod"
+    ways(mesh, is_of, one_way(loss))
+    return mesh, Expected([claim], guilty=guilty)
+
+
 def lost_of(mesh, labels, is_of, loss):
     mesh.of_labels.append((labels, lambda a, b: one_way(loss) if is_of(a, b) else 0.0))
 
 
-def one_protocol(rng, size, zones, partial, what, which, loss, beside=0.0):
+@quiet
+def one_protocol(mesh, what, which, loss, beside=0.0):
     """One protocol is lost in a part of a mesh, all of which may lose as well."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
     labels = protocols(mesh)
     claim, guilty, is_of = place(mesh, what)
     claim.protocol = which
@@ -226,19 +231,19 @@ def one_protocol(rng, size, zones, partial, what, which, loss, beside=0.0):
     return mesh, Expected([claim, *([Claim("mesh", protocol=None)] if beside else [])], guilty=guilty)
 
 
-def two_protocols(rng, size, zones, partial, which, loss):
+@quiet
+def two_protocols(mesh, which, loss):
     """Each of two nodes loses another protocol."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    labels, bad = protocols(mesh), rng.sample(mesh.nodes, 2)
+    labels, bad = protocols(mesh), mesh.rng.sample(mesh.nodes, 2)
     for node, name in zip(bad, which):
         lost_of(mesh, labels[name], lambda a, b, node=node: node in (a, b), loss)
     return mesh, Expected([Claim("node", [node], protocol=name) for node, name in zip(bad, which)], guilty=bad)
 
 
-def several(rng, size, zones, partial, which, families=1):
+@quiet
+def several(mesh, which, families=1):
     """Faults of different protocols or families at once: of each the part of the mesh, what it loses, and how
     much. No node, link, zone or pair of zones has two of them."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
     labels, required, guilty, drawn = protocols(mesh, families), [], [], []
 
     def is_twice(claim, is_of):
@@ -261,18 +266,13 @@ def several(rng, size, zones, partial, which, families=1):
 
 def one_family(rng, size, zones, partial, what, which, loss):
     """One address family is lost in a part of a mesh, by all protocols."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    protocols(mesh, families=2)
-    claim, guilty, is_of = place(mesh, what)
-    claim.protocol, claim.family = None, which
-    lost_of(mesh, BY_IPV6 if which == "ipv6" else BY_IPV4, is_of, loss)
-    return mesh, Expected([claim], guilty=guilty)
+    return several(rng, size, zones, partial, ((what, which, loss),), 2)
 
 
-def unsendable(rng, size, zones, partial, what, which, reason, beside=0.0):
+@quiet
+def unsendable(mesh, what, which, reason, beside=0.0):
     """What cannot be sent: out of a node, or to it, or in another part of a mesh; by all protocols, by one, or
     over one family. All links may lose as well."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
     labels = protocols(mesh, families=2 if which.startswith("ipv") else 1)
     way = what if what in ("out", "in") else None
     claim, guilty, is_of = place(mesh, "node" if way else what)
@@ -287,16 +287,15 @@ def unsendable(rng, size, zones, partial, what, which, reason, beside=0.0):
     return mesh, Expected([claim, *([Claim("mesh", protocol=None)] if beside else [])], guilty=guilty)
 
 
-def nodes(rng, size, zones, partial, count, loss):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    bad = rng.sample(mesh.nodes, count)
+@quiet
+def nodes(mesh, count, loss):
+    bad = mesh.rng.sample(mesh.nodes, count)
     return mesh, Expected([bad_node(mesh, one, loss) for one in bad], guilty=bad)
 
 
-def link(rng, size, zones, partial, loss, direction):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    a = rng.choice(mesh.nodes)
-    b = rng.choice(mesh.peers[a])
+@quiet
+def link(mesh, loss, direction):
+    a, b = some_link(mesh)
     if direction == "both":
         ways(mesh, lambda source, to: {source, to} == {a, b}, one_way(loss))
         return mesh, Expected([Claim("link", [a, b])])
@@ -304,33 +303,25 @@ def link(rng, size, zones, partial, loss, direction):
     return mesh, Expected([Claim("link", [a, b], a)])
 
 
-def slow_node(rng, size, zones, partial, factor):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    bad = rng.choice(mesh.nodes)
-    mesh.slow.append(lambda a, b: factor * 0.001 if bad in (a, b) else 0.0)
-    return mesh, Expected([Claim("node", [bad])], guilty=[bad])
+@quiet
+def slow(mesh, factor, what):
+    claim, _, is_of = place(mesh, what)
+    mesh.slow.append(lambda a, b: factor * 0.001 if is_of(a, b) else 0.0)
+    return mesh, Expected([claim], guilty=claim.names)
 
 
-def slow_link(rng, size, zones, partial, factor):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    a = rng.choice(mesh.nodes)
-    b = rng.choice(mesh.peers[a])
-    mesh.slow.append(lambda source, to: factor * 0.001 if {source, to} == {a, b} else 0.0)
-    return mesh, Expected([Claim("link", [a, b])], guilty=[a, b])
-
-
-def slow_mesh(rng, size, zones, partial, factor, age):
+@quiet
+def slow_mesh(mesh, factor, age):
     """All round trips take longer by this many milliseconds; one in five agents may have just started."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
     mesh.slow.append(lambda a, b: factor * 0.001)
-    young = set(rng.sample(mesh.nodes, size // 5)) if age == "mixed" else set()
+    young = set(mesh.rng.sample(mesh.nodes, len(mesh.nodes) // 5)) if age == "mixed" else set()
     mesh.lies.append(lambda it: it.usual.update({pair: None for pair in it.usual if pair[0] in young}))
     return mesh, Expected([Claim("mesh")])
 
 
-def starved(rng, size, zones, partial, loss, has_drops=False):
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    bad = rng.choice(mesh.nodes)
+@quiet
+def starved(mesh, loss, has_drops=False):
+    bad = mesh.rng.choice(mesh.nodes)
     mesh.late[bad] = loss
     if has_drops:
         # In time, but for what its socket had no room for.
@@ -345,10 +336,11 @@ def light_link(rng, size, zones, partial, loss):
     return mesh, Expected(allowed=expected.required)
 
 
-def two(rng, size, zones, partial, which, node_loss=0.3):
+@functools.partial(quiet, domains=5)
+def two(mesh, which, node_loss=0.3):
     """Two faults at once."""
-    mesh = quiet(Mesh(rng, size, zones, partial, domains=5))
-    required, guilty, all_zones = [], [], rng.sample(sorted(set(mesh.zone.values())), zones)
+    rng, zones = mesh.rng, sorted(set(mesh.zone.values()))
+    required, guilty, all_zones = [], [], rng.sample(zones, len(zones))
     for fault in which:
         if fault == "mesh":
             everywhere(mesh, one_way(0.02))
@@ -357,7 +349,7 @@ def two(rng, size, zones, partial, which, node_loss=0.3):
             hashed_paths(mesh, rng.choice((4, 8)), rng.uniform(0.5, 1))
             required.append(PATHS)
         elif fault == "partition":
-            group = set(rng.sample(mesh.nodes, size // 3))
+            group = set(rng.sample(mesh.nodes, len(mesh.nodes) // 3))
             ways(mesh, lambda a, b, group=group: (a in group) != (b in group), 1.0)
             required.append(Claim("partition", [min(group), min(set(mesh.nodes) - group)]))
         elif fault in ("cut", "inside"):
@@ -375,15 +367,15 @@ def two(rng, size, zones, partial, which, node_loss=0.3):
             required.append(bad_node(mesh, bad, node_loss))
             guilty.append(bad)
         elif fault == "link":
-            a = rng.choice(mesh.nodes)
-            b = rng.choice(mesh.peers[a])
-            ways(mesh, lambda source, to, pair=frozenset((a, b)): {source, to} == pair, one_way(0.5))
-            required.append(Claim("link", [a, b]))
+            pair = frozenset(some_link(mesh))
+            ways(mesh, lambda source, to, pair=pair: {source, to} == pair, one_way(0.5))
+            required.append(Claim("link", pair))
     return mesh, Expected(required, guilty=guilty)
 
 
-def liar(rng, size, zones, partial, says, count=1):
-    mesh = quiet(Mesh(rng, size, zones, partial))
+@quiet
+def liar(mesh, says, count=1):
+    rng = mesh.rng
     liars = rng.sample(mesh.nodes, count)
     allowed, required, guilty = [Claim(None, [one]) for one in liars], [], list(liars)
     honest = [n for n in mesh.nodes if n not in liars]
@@ -420,23 +412,22 @@ def liar(rng, size, zones, partial, says, count=1):
     return mesh, Expected(required, allowed, guilty)
 
 
-def policy(rng, size, zones, partial, where):
+@quiet
+def policy(mesh, where):
     """A filter of requests: all of a source's, or at one destination alone."""
-    mesh = quiet(Mesh(rng, size, zones, partial))
-    source = rng.choice(mesh.nodes)
+    source = mesh.rng.choice(mesh.nodes)
     if where == "egress":
         mesh.filters.append(lambda a, b: 1.0 if a == source else 0.0)
         return mesh, Expected(allowed=[Claim(None, [source])], guilty=[source])
-    target = rng.choice(mesh.peers[source])
+    target = mesh.rng.choice(mesh.peers[source])
     mesh.filters.append(lambda a, b: 1.0 if (a, b) == (source, target) else 0.0)
     allowed = [Claim(None, [source]), Claim("link", [source, target], ANY)]
     return mesh, Expected(allowed=allowed, guilty=[source])
 
 
 class Shape:
-    def __init__(self, title, draw, cases, exact=0.98, per_case=10, kinds=()):
-        self.title, self.draw, self.cases, self.exact = title, draw, list(cases), exact
-        self.per_case, self.needs_domains = per_case, "domains" in kinds
+    def __init__(self, title, draw, cases, exact=0.98, per_case=10):
+        self.title, self.draw, self.cases, self.exact, self.per_case = title, draw, list(cases), exact, per_case
 
 
 def cases(sizes=SIZES, zones=(1, 3), partial=(False, True), **lists):
@@ -465,9 +456,9 @@ SHAPES = {
     "zone-lossy": Shape("a zone loses 20 % to the others", zone_cut, cases(zones=(2, 3, 6), loss=(0.2,))),
     "zone-inside": Shape("a zone loses 10 or 50 % inside", zone_inside, cases(zones=(2, 3), loss=(0.1, 0.5))),
     "domain-cut": Shape("a domain loses 20 or 100 % to the rest", domain,
-                        cases(zones=(1, 3), domains=(4,), loss=(0.2, 1.0), how=("cut",)), kinds=("domains",)),
+                        cases(zones=(1, 3), domains=(4,), loss=(0.2, 1.0), how=("cut",))),
     "domain-inside": Shape("a domain loses 30 % inside", domain,
-                           cases((30, 100), zones=(1, 3), domains=(4,), loss=(0.3,), how=("inside",)), kinds=("domains",)),
+                           cases((30, 100), zones=(1, 3), domains=(4,), loss=(0.3,), how=("inside",))),
     "dead": Shape("everything is lost", dead, cases((3, 5, 12, 30, 100), (1, 2, 3, 6))),
     "paths": Shape("one of 4 or 8 paths loses 50 to 100 %, from 30 nodes on", paths,
                    cases(BIG, count=(4, 8), loss=(0.5, 0.75, 1.0))),
@@ -476,7 +467,7 @@ SHAPES = {
                  cases(BIG, ZONES, which=(("cut", "inside"), ("paths", "cut"), ("partition", "inside"), ("mesh", "cut"),
                                           ("mesh", "inside"), ("mesh", "paths"), ("paths", "inside")))),
     "two-domain": Shape("a domain and one of these at once", two,
-                        cases(BIG, (3,), which=(("domain", "mesh"), ("domain", "inside"))), kinds=("domains",)),
+                        cases(BIG, (3,), which=(("domain", "mesh"), ("domain", "inside")))),
     "mesh-and-node": Shape("a lossy mesh with a worse node", two, cases(zones=(1, 3), which=(("mesh", "node"),))),
     "node": Shape("a node loses 5 to 100 %", node, cases((6, 12, 30, 100), loss=(0.05, 0.2, 1.0), direction=BOTH)),
     "node-absent": Shape("a node loses everything, and its report is not there", node,
@@ -484,7 +475,7 @@ SHAPES = {
     "nodes": Shape("two nodes lose 30 %", nodes, cases((8, 12, 30, 100), count=(2,), loss=(0.3,))),
     "link": Shape("a link loses 30 to 100 %", link, cases((6, 12, 30, 100), loss=(0.3, 1.0), direction=("both", "out"))),
     "zone-pair": Shape("a pair of three or more zones loses 20 or 100 %", zone_pair, cases(zones=(3, 4), loss=(0.2, 1.0))),
-    "slow": Shape("a node is slow by 3 or 10 ms", slow_node, cases(zones=(1, 3), factor=(3, 10))),
+    "slow": Shape("a node is slow by 3 or 10 ms", slow, cases(zones=(1, 3), factor=(3, 10), what=("node",))),
     "slow-mesh": Shape("all links are slow by 12 or 50 ms", slow_mesh,
                        cases((3, 6, 12, 30, 100), (1, 3), factor=(12, 50), age=("old", "mixed"))),
     "liar-all": Shape("an agent says that it loses everything", liar, cases(zones=(1, 3), says=("all lost",))),
@@ -553,7 +544,7 @@ SHAPES = {
     "unsendable-and-mesh": Shape("the same of a node, and all links lose 3 %", unsendable,
                                  cases((12, 30), (3,), (False,), what=("out", "in"), which=("all", "udp"),
                                        reason=("not_permitted",), beside=(0.03,))),
-    "slow-link": Shape("a link is slow by 6 or 20 ms", slow_link, cases(zones=(1, 3), factor=(6, 20))),
+    "slow-link": Shape("a link is slow by 6 or 20 ms", slow, cases(zones=(1, 3), factor=(6, 20), what=("link",))),
     "link-light": Shape("a link loses 5 or 8 %", light_link, cases((6, 12, 30), zones=(1, 3), loss=(0.05, 0.08))),
     "partition-and-lossy-node": Shape("a partition, and a node that loses 70 % in its group", two,
                                       cases(BIG, (1, 3), which=(("partition", "node"),), node_loss=(0.7,))),

@@ -72,7 +72,6 @@ class Drawing(unittest.TestCase):
         self.assertEqual(reports("1/two/0/0"), reports("1/two/0/0"))
         self.assertNotEqual(reports("1/two/0/0"), reports("2/two/0/0"))
 
-
     def test_a_lost_handshake_is_soon_followed_by_another(self):
         rng = random.Random(4)
         drawn = [meshes.handshakes(rng, 60, share) for share in (0, 1) for _ in range(100)]
