@@ -8,20 +8,15 @@
 // the class. While growing, each thread fills a table of its own. While shrinking, in three cycles
 // of four, it frees from another thread's table. Memory that one thread allocates and another frees
 // is hard for caches and arenas per thread. The sequence of sizes and of freed blocks follows from
-// the seed alone.
+// the number of the thread.
 //
 // The traps: tables are mapped, not allocated. Their resident part is reported separately
 // (table_kb), or it would count as the malloc's. Nothing here allocates but the blocks, and stdio
-// is not used either. Calls are timed in batches by the thread's CPU time, without filling and
-// comparing. So other users of the machine do not affect it. It does not show waiting for a lock,
-// which is in the wall time of the phase.
+// is not used either.
 //
-// Usage: cycles [-t THREADS] [-l LIMIT_BYTES] [-b LARGEST_BLOCK_BYTES] [-c CYCLES]
-//               [-p PAUSE_SECONDS] [-r SEED] [-x]
-//   -x   damages a block, to show that it is found: exit code 3 is right then
-// There is a line per phase: grown and shrunk of each cycle, and then paused, resumed and emptied.
-// Paused: nothing for a while, so that a malloc can give memory back by time alone. Resumed: a few
-// small blocks more, for a malloc that gives memory back only when called.
+// Usage: cycles THREADS LIMIT_BYTES LARGEST_BLOCK_BYTES CYCLES [damaged]
+//   damaged   damages a block, to show that it is found: exit code 3 is right then
+// There is a line per phase: grown and shrunk of each cycle, and then emptied.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -34,28 +29,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
     THREADS_MAX = 16,
     CYCLES_MAX = 1000,
-    PAUSE_SECONDS_MAX = 600,
     BLOCK_BYTES_MIN = 16,
     BLOCK_BYTES_MAX = 1 << 20,
     // What is left of the limit after shrinking.
     SHRINK_DIVISOR = 16,
-    // Calls between two readings of the clock, which costs as much as some ten of them.
-    BATCH = 256,
     // The mean of the skewed sizes is well above it, so a table of this many blocks never fills.
     // That is checked.
     MEAN_BLOCK_BYTES_MIN = 128,
-    RESUMED_CALLS = 4096,
-    RESUMED_BLOCK_BYTES_MAX = 1024,
     EXIT_DAMAGED = 3,
 };
 static const uint64_t LIMIT_BYTES_MAX = UINT64_C(1) << 34;
-static const uint64_t NS_PER_S = 1000000000;
 
 struct block {
     unsigned char *bytes;
@@ -68,19 +56,17 @@ struct table {
     uint64_t live_bytes;
 };
 
-enum phase { GROW, SHRINK, RESUME, EMPTY, END };
+enum phase { GROW, SHRINK, EMPTY, END };
 
-// The data of one thread. Another thread reads the figures only between two barriers.
 struct worker {
     pthread_t thread;
     unsigned index;
     uint64_t random;
-    uint64_t calls, calls_ns;
 };
 
-static unsigned threads = 4, cycles = 10, pause_seconds = 12;
-static uint64_t limit_bytes = UINT64_C(256) << 20, seed = 1;
-static size_t largest_block_bytes = 64 << 10;
+static unsigned threads, cycles;
+static uint64_t limit_bytes;
+static size_t largest_block_bytes;
 static unsigned size_classes;
 static bool damage;
 
@@ -111,14 +97,8 @@ static size_t drawn_size(struct worker *w) {
     return size < largest_block_bytes ? size : largest_block_bytes;
 }
 
-static uint64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-    if (clock_gettime(clock, &t)) die("clock_gettime");
-    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
-}
-
 // ---- blocks -------------------------------------------------------------------------------------
-static uint64_t filling(const struct block *b) { return mixed((uint64_t)(uintptr_t)b->bytes ^ ((uint64_t)b->size << 48) ^ seed); }
+static uint64_t filling(const struct block *b) { return mixed((uint64_t)(uintptr_t)b->bytes ^ ((uint64_t)b->size << 48)); }
 
 static void fill(const struct block *b) {
     uint64_t word = filling(b);
@@ -140,54 +120,25 @@ static void check(const struct block *b) {
     }
 }
 
-static size_t next_batch(struct worker *w, const struct table *t, uint64_t until, struct block batch[static BATCH]) {
-    size_t n = 0;
-    for (uint64_t live = t->live_bytes; n < BATCH && live < until; n++) live += batch[n].size = drawn_size(w);
-    return n;
-}
-
 static void grow(struct worker *w, struct table *t, uint64_t until) {
-    struct block batch[BATCH];
-    for (size_t n; (n = next_batch(w, t, until, batch)) > 0;) {
-        uint64_t start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        for (size_t i = 0; i < n; i++) batch[i].bytes = malloc(batch[i].size);
-        w->calls_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
-        w->calls += n;
-        for (size_t i = 0; i < n; i++) {
-            if (!batch[i].bytes) die("malloc");
-            if ((uintptr_t)batch[i].bytes % _Alignof(max_align_t)) die("malloc: misaligned");
-            fill(&batch[i]);
-            if (t->count == t->capacity) die("more blocks than the table holds");
-            t->blocks[t->count++] = batch[i];
-            t->live_bytes += batch[i].size;
-        }
-        if (t->count > t->count_max) t->count_max = t->count;
+    while (t->live_bytes < until) {
+        struct block b = {.size = drawn_size(w)};
+        if (!(b.bytes = malloc(b.size))) die("malloc");
+        if ((uintptr_t)b.bytes % _Alignof(max_align_t)) die("malloc: misaligned");
+        fill(&b);
+        if (t->count == t->capacity) die("more blocks than the table holds");
+        t->blocks[t->count++] = b;
+        t->live_bytes += b.size;
     }
+    if (t->count > t->count_max) t->count_max = t->count;
 }
 
 static void shrink(struct worker *w, struct table *t, uint64_t until) {
-    struct block batch[BATCH];
     while (t->live_bytes > until) {
-        size_t n = 0;
-        for (; n < BATCH && t->live_bytes > until; n++) {
-            size_t chosen = drawn(w, t->count);
-            batch[n] = t->blocks[chosen];
-            t->blocks[chosen] = t->blocks[--t->count];
-            t->live_bytes -= batch[n].size;
-            check(&batch[n]);
-        }
-        uint64_t start = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-        for (size_t i = 0; i < n; i++) free(batch[i].bytes);
-        w->calls_ns += clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;
-        w->calls += n;
-    }
-}
-
-static void resume(struct worker *w) {
-    for (unsigned i = 0; i < RESUMED_CALLS; i += 2) {
-        struct block b = {.size = BLOCK_BYTES_MIN + drawn(w, RESUMED_BLOCK_BYTES_MAX - BLOCK_BYTES_MIN)};
-        if (!(b.bytes = malloc(b.size))) die("malloc");
-        fill(&b);
+        size_t chosen = drawn(w, t->count);
+        struct block b = t->blocks[chosen];
+        t->blocks[chosen] = t->blocks[--t->count];
+        t->live_bytes -= b.size;
         check(&b);
         free(b.bytes);
     }
@@ -205,11 +156,9 @@ static void *work(void *argument) {
     for (;;) {
         await_all();
         struct table *own = &tables[w->index], *other = &tables[(w->index + cycle) % threads];
-        w->calls = w->calls_ns = 0;
         switch (phase) {
         case GROW: grow(w, own, share); break;
         case SHRINK: shrink(w, other, share / SHRINK_DIVISOR); break;
-        case RESUME: resume(w); break;
         case EMPTY: shrink(w, own, 0); break;
         case END: return NULL;
         }
@@ -225,63 +174,47 @@ static uint64_t kilobytes(const char *text, const char *key) {
 }
 
 // VmRSS of /proc/self/status may lag. This counts page by page.
-static void report(const char *name, uint64_t wall_ns) {
+static void report(const char *name) {
     static char text[4096];
     int file = open("/proc/self/smaps_rollup", O_RDONLY | O_CLOEXEC);
     ssize_t length = file < 0 ? -1 : read(file, text, sizeof text - 1);
     if (length <= 0) die("/proc/self/smaps_rollup");
     close(file);
     text[length] = 0;
-    uint64_t live = 0, blocks = 0, table_kb = 0, calls = 0, calls_ns = 0;
+    uint64_t live = 0, table_kb = 0;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     for (unsigned i = 0; i < threads; i++) {
         live += tables[i].live_bytes;
-        blocks += tables[i].count;
         table_kb += (tables[i].count_max * sizeof(struct block) + page - 1) / page * page / 1024;
-        calls += workers[i].calls;
-        calls_ns += workers[i].calls_ns;
     }
-    dprintf(STDOUT_FILENO, "%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n",
-            cycle + 1, name, live, blocks, kilobytes(text, "\nRss:"), kilobytes(text, "\nAnonymous:"),
-            kilobytes(text, "\nAnonHugePages:"), kilobytes(text, "\nSwap:"), table_kb, calls, calls_ns, wall_ns);
+    dprintf(STDOUT_FILENO, "%u,%s,%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", cycle + 1, name, live,
+            kilobytes(text, "\nRss:"), kilobytes(text, "\nSwap:"), table_kb);
 }
 
 static void run(enum phase next, const char *name) {
     phase = next;
-    uint64_t start = clock_ns(CLOCK_MONOTONIC);
     await_all();
     await_all();
-    report(name, clock_ns(CLOCK_MONOTONIC) - start);
+    report(name);
 }
 
-static uint64_t number(char option, const char *text, uint64_t least, uint64_t most) {
+static uint64_t number(const char *text, uint64_t least, uint64_t most) {
     char *end;
-    errno = 0;
     uint64_t n = strtoull(text, &end, 10);
-    if (errno || end == text || *end || *text == '-' || n < least || n > most) {
-        dprintf(STDERR_FILENO, "cycles: -%c %s: a whole number from %" PRIu64 " to %" PRIu64 " is accepted\n", option, text, least, most);
+    if (*end || n < least || n > most) {
+        dprintf(STDERR_FILENO, "cycles: %s: a whole number from %" PRIu64 " to %" PRIu64 " is accepted\n", text, least, most);
         exit(2);
     }
     return n;
 }
 
 static void arguments(int argc, char **argv) {
-    for (int option; (option = getopt(argc, argv, "t:l:b:c:p:r:x")) != -1;) {
-        switch (option) {
-        case 't': threads = (unsigned)number('t', optarg, 1, THREADS_MAX); break;
-        case 'l': limit_bytes = number('l', optarg, 1 << 20, LIMIT_BYTES_MAX); break;
-        case 'b': largest_block_bytes = number('b', optarg, 2 * BLOCK_BYTES_MIN, BLOCK_BYTES_MAX); break;
-        case 'c': cycles = (unsigned)number('c', optarg, 1, CYCLES_MAX); break;
-        case 'p': pause_seconds = (unsigned)number('p', optarg, 0, PAUSE_SECONDS_MAX); break;
-        case 'r': seed = number('r', optarg, 0, UINT64_MAX); break;
-        case 'x': damage = true; break;
-        default: exit(2);
-        }
-    }
-    if (optind < argc) {
-        dprintf(STDERR_FILENO, "cycles: %s: options alone are accepted\n", argv[optind]);
-        exit(2);
-    }
+    if (argc < 5) die("THREADS LIMIT_BYTES LARGEST_BLOCK_BYTES CYCLES [damaged] are accepted");
+    threads = (unsigned)number(argv[1], 1, THREADS_MAX);
+    limit_bytes = number(argv[2], 1 << 20, LIMIT_BYTES_MAX);
+    largest_block_bytes = number(argv[3], 2 * BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
+    cycles = (unsigned)number(argv[4], 1, CYCLES_MAX);
+    damage = argc > 5;
     for (size_classes = 1; (size_t)BLOCK_BYTES_MIN << size_classes < largest_block_bytes;) size_classes++;
 }
 
@@ -297,21 +230,16 @@ int main(int argc, char **argv) {
         // Without this, more of a table could be resident than is used. A kernel without huge pages
         // refuses the call, and needs none.
         madvise(t->blocks, bytes, MADV_NOHUGEPAGE);
-        workers[i] = (struct worker){.index = i, .random = mixed(seed * THREADS_MAX + i)};
+        workers[i] = (struct worker){.index = i, .random = mixed(THREADS_MAX + i)};
         if ((errno = pthread_create(&workers[i].thread, NULL, work, &workers[i]))) die("pthread_create");
     }
-    dprintf(STDOUT_FILENO, "cycle,phase,live_bytes,live_blocks,rss_kb,anonymous_kb,anon_huge_kb,swap_kb,table_kb,calls,calls_cpu_ns,wall_ns\n");
+    dprintf(STDOUT_FILENO, "cycle,phase,live_bytes,rss_kb,swap_kb,table_kb\n");
     for (cycle = 0; cycle < cycles; cycle++) {
         run(GROW, "grown");
         if (damage) tables[0].blocks[0].bytes[0] ^= 1;
         run(SHRINK, "shrunk");
     }
     cycle = cycles - 1;
-    uint64_t start = clock_ns(CLOCK_MONOTONIC);
-    sleep(pause_seconds);
-    for (unsigned i = 0; i < threads; i++) workers[i].calls = workers[i].calls_ns = 0;
-    report("paused", clock_ns(CLOCK_MONOTONIC) - start);
-    run(RESUME, "resumed");
     run(EMPTY, "emptied");
     phase = END;
     await_all();

@@ -12,11 +12,12 @@
 // counted (dropped=). The copies are still made in the sender's time, so CPU time is measured
 // without the tap.
 //
-// Usage: peers_tap -i INTERFACE -f FAR_NAMESPACE [-s SECONDS] [-l FILE]
+// Usage: peers_tap -i INTERFACE -f FAR_NAMESPACE -l FILE
 //   -f FILE   the network namespace of the far end, as in /proc/PID/ns/net; its interface has the
 //             same name
-//   -l FILE   at the end, a line "address identifier sequence rtt_ns" per answered request
-// Prints "ready" once it listens, and one line of totals at SIGTERM or after -s seconds.
+//   -l FILE   at the end, a line "TYPE ADDRESS IDENTIFIER SEQUENCE NS" per packet: 8 is a request,
+//             0 a reply; the address is that of the far end
+// Prints "ready" once it listens, and the count of dropped packets at SIGTERM.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,9 +42,7 @@
 #include <unistd.h>
 
 enum {
-    SECONDS_MAX = 3600,
-    REQUESTS_MAX = 1 << 23,  // 5,000 a second for 28 minutes; later ones are counted as overflow
-    SLOTS = 1 << 24,         // of the hash table: at most half full
+    PACKETS_MAX = 1 << 24,  // 10,000 a second for 28 minutes; later ones are counted as dropped
     BATCH = 256,
     SNAP_BYTES = 96,  // an IPv4 header with options and an ICMP header
     CONTROL_BYTES = 128,
@@ -52,17 +51,16 @@ enum {
 };
 static const uint64_t NS_PER_S = 1000000000;
 
-struct request {
-    uint64_t at;   // ns of CLOCK_REALTIME
-    uint64_t rtt;  // 0: not answered
+struct seen {
+    uint64_t at;  // ns of CLOCK_REALTIME
     uint32_t address;
     uint16_t identifier, sequence;
+    uint8_t type;
 };
 
-static struct request *requests;
-static uint32_t *slots;  // one more than an index into requests; 0: free
-static uint32_t requests_used;
-static uint64_t replies, unmatched, repeated, reused, overflow, unstamped;
+static struct seen *packets;
+static uint32_t packets_used;
+static unsigned dropped;
 static volatile sig_atomic_t stopped;
 
 static void fail(const char *what) {
@@ -70,19 +68,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-// The slot of the newest request with this key, or the free one where it belongs.
-static uint32_t *find(uint32_t address, uint16_t identifier, uint16_t sequence) {
-    uint64_t key = (uint64_t)address << 32 | (uint32_t)identifier << 16 | sequence;
-    uint32_t slot = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 40);
-    for (;; slot++) {
-        uint32_t *entry = &slots[slot % SLOTS];
-        if (!*entry) return entry;
-        const struct request *r = &requests[*entry - 1];
-        if (r->address == address && r->identifier == identifier && r->sequence == sequence) return entry;
-    }
-}
-
-// One end of the pair, and its buffers: the near one's are in use while the far one's are drained.
+// One end of the pair, and its buffers.
 struct end {
     bool far;
     int sock;
@@ -93,36 +79,6 @@ struct end {
 };
 static struct end near = {.far = false}, far = {.far = true};
 
-static void drain(struct end *end);
-
-static void request(uint64_t at, uint32_t address, const struct icmphdr *icmp) {
-    if (requests_used == REQUESTS_MAX) {
-        overflow++;
-        return;
-    }
-    uint32_t *entry = find(address, icmp->un.echo.id, icmp->un.echo.sequence);
-    reused += *entry != 0;
-    requests[requests_used++] = (struct request){
-        .at = at, .address = address, .identifier = icmp->un.echo.id, .sequence = icmp->un.echo.sequence};
-    *entry = requests_used;
-}
-
-static void reply(uint64_t at, uint32_t address, const struct icmphdr *icmp) {
-    uint32_t *entry = find(address, icmp->un.echo.id, icmp->un.echo.sequence);
-    if (!*entry) {
-        drain(&far);  // its request came since the last look at that end
-        entry = find(address, icmp->un.echo.id, icmp->un.echo.sequence);
-    }
-    if (!*entry) {
-        unmatched++;
-        return;
-    }
-    struct request *r = &requests[*entry - 1];
-    replies++;
-    if (r->rtt) repeated++;
-    else r->rtt = at > r->at ? at - r->at : 1;
-}
-
 static void packet(const struct end *end, const uint8_t *bytes, uint32_t length, uint64_t at) {
     struct iphdr ip;
     struct icmphdr icmp;
@@ -132,9 +88,13 @@ static void packet(const struct end *end, const uint8_t *bytes, uint32_t length,
     if (ip.protocol != IPPROTO_ICMP || length < header + sizeof icmp) return;
     memcpy(&icmp, bytes + header, sizeof icmp);
     if (icmp.type != (end->far ? ICMP_ECHO : ICMP_ECHOREPLY)) return;
-    if (!at) unstamped++;
-    else if (end->far) request(at, ip.daddr, &icmp);
-    else reply(at, ip.saddr, &icmp);
+    if (!at) return;
+    if (packets_used == PACKETS_MAX) {
+        dropped++;
+        return;
+    }
+    packets[packets_used++] = (struct seen){
+        at, end->far ? ip.daddr : ip.saddr, ntohs(icmp.un.echo.id), ntohs(icmp.un.echo.sequence), icmp.type};
 }
 
 static void drain(struct end *end) {
@@ -187,48 +147,22 @@ static int open_tap(const char *interface) {
     return sock;
 }
 
-static int ascending(const void *a, const void *b) {
-    uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
-    return (left > right) - (left < right);
-}
-
-static void *table(size_t bytes) {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) fail("mmap");
-    return p;
-}
-
 static void report(const char *log) {
-    FILE *file = log ? fopen(log, "w") : NULL;
-    if (log && !file) fail(log);
-    uint64_t *rtts = table(sizeof *rtts * ((size_t)requests_used + 1)), answered = 0;
-    for (uint32_t i = 0; i < requests_used; i++) {
-        const struct request *r = &requests[i];
-        if (!r->rtt) continue;
-        rtts[answered++] = r->rtt;
-        struct in_addr address = {r->address};
-        if (file) {
-            fprintf(file, "%s %u %u %" PRIu64 "\n", inet_ntoa(address), ntohs(r->identifier), ntohs(r->sequence), r->rtt);
-        }
+    FILE *file = fopen(log, "w");
+    if (!file) fail(log);
+    for (uint32_t i = 0; i < packets_used; i++) {
+        const struct seen *it = &packets[i];
+        struct in_addr address = {it->address};
+        fprintf(file, "%u %s %u %u %" PRIu64 "\n", it->type, inet_ntoa(address), it->identifier, it->sequence, it->at);
     }
-    if (file && fclose(file)) fail(log);
-    qsort(rtts, answered, sizeof *rtts, ascending);
-    unsigned dropped = 0;
+    if (fclose(file)) fail(log);
     for (int i = 0; i < 2; i++) {
         struct tpacket_stats kernel = {0};
         socklen_t size = sizeof kernel;
         if (getsockopt(i ? far.sock : near.sock, SOL_PACKET, PACKET_STATISTICS, &kernel, &size)) fail("PACKET_STATISTICS");
         dropped += kernel.tp_drops;
     }
-    double q[3] = {0.5, 0.99, 0.999};
-    printf("requests=%u answered=%" PRIu64 " replies=%" PRIu64 " repeated=%" PRIu64 " unmatched=%" PRIu64 " reused=%" PRIu64
-           " unstamped=%" PRIu64 " overflow=%" PRIu64 " dropped=%u", requests_used, answered, replies, repeated, unmatched,
-           reused, unstamped, overflow, dropped);
-    const char *names[3] = {"p50_us", "p99_us", "p999_us"};
-    for (int i = 0; i < 3; i++) {
-        printf(" %s=%.2f", names[i], answered ? (double)rtts[(uint64_t)(q[i] * (double)(answered - 1))] / 1e3 : 0.0);
-    }
-    printf(" max_us=%.2f\n", answered ? (double)rtts[answered - 1] / 1e3 : 0.0);
+    printf("dropped=%u\n", dropped);
 }
 
 static void stop(int signal) {
@@ -238,30 +172,20 @@ static void stop(int signal) {
 
 int main(int argc, char **argv) {
     const char *interface = NULL, *far_namespace = NULL, *log = NULL;
-    long seconds = SECONDS_MAX;
-    for (int o; (o = getopt(argc, argv, "i:f:s:l:")) != -1;) {
+    for (int o; (o = getopt(argc, argv, "i:f:l:")) != -1;) {
         switch (o) {
             case 'i': interface = optarg; break;
             case 'f': far_namespace = optarg; break;
             case 'l': log = optarg; break;
-            case 's': {
-                char *end;
-                seconds = strtol(optarg, &end, 10);
-                if (*end || end == optarg || seconds < 1 || seconds > SECONDS_MAX) {
-                    fprintf(stderr, "peers_tap: -s %s: a number from 1 to %d is accepted\n", optarg, SECONDS_MAX);
-                    return 2;
-                }
-                break;
-            }
             default: return 2;
         }
     }
-    if (!interface || !far_namespace || optind < argc) {
-        fputs("usage: peers_tap -i INTERFACE -f FAR_NAMESPACE [-s SECONDS] [-l FILE]\n", stderr);
+    if (!interface || !far_namespace || !log) {
+        fputs("usage: peers_tap -i INTERFACE -f FAR_NAMESPACE -l FILE\n", stderr);
         return 2;
     }
-    requests = table(sizeof *requests * REQUESTS_MAX);
-    slots = table(sizeof *slots * SLOTS);
+    packets = mmap(NULL, sizeof *packets * PACKETS_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (packets == MAP_FAILED) fail("mmap");
     near.sock = open_tap(interface);
     int namespace = open(far_namespace, O_RDONLY | O_CLOEXEC);
     if (namespace < 0) fail(far_namespace);
@@ -269,10 +193,9 @@ int main(int argc, char **argv) {
     far.sock = open_tap(interface);
     struct sigaction action = {.sa_handler = stop};
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
     puts("ready");
     fflush(stdout);
-    for (long looks = seconds * 1000 / LOOK_MS; looks > 0 && !stopped; looks--) {
+    while (!stopped) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
         drain(&far);
         drain(&near);

@@ -1,16 +1,14 @@
 //! Allocations per probe and per scrape, counted by the allocator of this program, for
 //! `bench/report`.
 //!
-//! `counted_allocations PEERS` probes 127.2.x.y and prints a CSV line for each of three things: the
-//! memory held once all peers are there, a while of probing, and one scrape, without HTTP.
+//! `counted_allocations PEERS` probes 127.2.x.y and prints a CSV line for each of two things: a
+//! while of probing, and one scrape, without HTTP.
 
 mod counting;
 mod ours;
 
 use std::net::IpAddr;
 use std::time::Duration;
-
-use counting::Asked;
 
 #[global_allocator]
 static COUNTING: counting::Counting = counting::Counting;
@@ -34,20 +32,19 @@ fn address(peer: u16) -> IpAddr {
 /// The counts of one CSV line.
 struct Counted {
     what: &'static str,
-    /// The number of peers, probes or scrapes.
+    /// The number of probes or scrapes.
     units: u64,
-    /// For peers and probes: those without an answer. For a scrape: its bytes.
+    /// For probes: those without an answer. For a scrape: its bytes.
     detail: u64,
-    asked: Asked,
+    allocations: u64,
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [peers] = &arguments[..] else { usage() };
     let Ok(peers @ 1..=10_000) = peers.parse() else { usage() };
-    for Counted { what, units, detail, asked } in ours::count(peers) {
-        let Asked { allocations, frees, bytes, held, peak } = asked;
-        println!("{peers},{what},{units},{detail},{allocations},{frees},{bytes},{held},{peak}");
+    for Counted { what, units, detail, allocations } in ours::count(peers) {
+        println!("{peers},{what},{units},{detail},{allocations}");
     }
 }
 

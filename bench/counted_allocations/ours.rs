@@ -16,7 +16,8 @@ use kube_canary::prober::{Clock as _, Icmp, MonotonicClock, Pacer, Prober, Setti
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 
-use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, counting, interval};
+use super::counting::allocations;
+use super::{Counted, ROUNDS, ROUNDS_BEFORE, address, interval};
 
 struct Agent {
     prober: Prober<Icmp<IcmpSockets>, MonotonicClock>,
@@ -86,24 +87,21 @@ impl Agent {
     }
 }
 
-/// Returns the counts of set-up, probing and one scrape.
-pub fn count(peers: u16) -> Vec<Counted> {
+/// Returns the counts of probing and of one scrape.
+pub fn count(peers: u16) -> [Counted; 2] {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let interval = Nanos::from(interval(peers));
     let spans = |rounds: u32| Nanos(interval.0 * u64::from(rounds));
-    let mut counted = Vec::with_capacity(3);
     let (info, stats) = allocator::info_and_stats();
     let about = About::new(&info);
-    counting::begin();
     let mut agent = runtime.block_on(async { Agent::new(peers, interval, about) });
     runtime.block_on(agent.live(spans(ROUNDS_BEFORE)));
     let (sent_before, lost_before) = agent.probes();
-    counted.push(Counted { what: "setup", units: peers.into(), detail: lost_before, asked: counting::asked() });
-    counting::begin();
+    let before = allocations();
     runtime.block_on(agent.live(spans(ROUNDS)));
-    let asked = counting::asked();
+    let asked = allocations() - before;
     let (sent, lost) = agent.probes();
-    counted.push(Counted { what: "probe", units: sent - sent_before, detail: lost - lost_before, asked });
+    let probe = Counted { what: "probe", units: sent - sent_before, detail: lost - lost_before, allocations: asked };
 
     let build = AgentMetricsConfig {
         allocator: &info,
@@ -127,8 +125,7 @@ pub fn count(peers: u16) -> Vec<Counted> {
         }
     };
     scrape();
-    counting::begin();
+    let before = allocations();
     let bytes = scrape();
-    counted.push(Counted { what: "scrape", units: 1, detail: bytes, asked: counting::asked() });
-    counted
+    [probe, Counted { what: "scrape", units: 1, detail: bytes, allocations: allocations() - before }]
 }
