@@ -24,7 +24,7 @@ const DNS_TIME: Duration = Duration::from_secs(2);
 /// Timeout of an ICMP echo: the longest RTT on earth many times.
 const ECHO_TIME: Duration = Duration::from_secs(2);
 /// Timeout of a connection, and of a STAMP request. A lost SYN segment is sent again after 1 s, and
-/// so is a request.
+/// a request after 1 and 2 s.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Timeout of connection, handshake and head of the answer together.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
