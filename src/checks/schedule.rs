@@ -13,7 +13,7 @@ use crate::units::Nanos;
 /// Time between two attempts at one address of a target, or server of the DNS. 5,000 agents ask a
 /// server of their DNS 1,000 times a second.
 const INTERVAL: Nanos = Nanos::from_millis(5_000);
-/// The same for a target with TLS: a handshake takes some 2 ms of CPU.
+/// The same for a target with TLS, whose handshake computes for much longer than other attempts.
 const TLS_INTERVAL: Nanos = Nanos::from_millis(10_000);
 /// Attempts in progress at once that take a connection with TLS or HTTP: each takes some 40 KB.
 pub const CONNECTIONS_MAX: usize = 4;
