@@ -152,8 +152,7 @@ fn bump32(counter: &AtomicU32) {
 impl Statistics {
     /// Makes empty statistics of ICMP probes alone, as [`Statistics::for_methods`] does.
     pub fn new(scale: Scale, interval: Nanos) -> Self {
-        let icmp = Methods::new([Method::Icmp]);
-        Self::for_methods(scale, interval, icmp, icmp)
+        Self::for_methods(scale, interval, Methods::ICMP, Methods::ICMP)
     }
 
     /// Makes empty statistics. `scale` is that of the links; each peer is probed once per

@@ -194,6 +194,11 @@ fn keep_strongest(found: &mut Vec<CheckFinding>, most: usize, matrix: &Matrix) {
     found.truncate(most);
 }
 
+/// Returns the place of a zone among the sums.
+fn zone_place(zone: u8) -> usize {
+    usize::from(zone).min(MESH_ZONES_MAX - 1)
+}
+
 /// Returns the nats of bad attempts beyond a rate. The last ones that failed in a row tell it
 /// before most of the recent window does.
 fn evidence(tally: Tally, in_row: u32, rate: f64) -> f64 {
@@ -207,7 +212,7 @@ impl<'a> CheckSearch<'a> {
         let (mut zones, mut calm) = ([NodeSums::default(); MESH_ZONES_MAX], Tally::default());
         let mut answered = 0;
         for node in scope.nodes() {
-            zones[usize::from(node.zone).min(MESH_ZONES_MAX - 1)].add(&node, background);
+            zones[zone_place(node.zone)].add(&node, background);
             answered += u32::from(node.bad.is_none_or(|bad| bad.good_in_row > 0));
             // Nodes with more are those that a cause may explain.
             if node.hit <= 1 || node.hit * 20 <= node.tried {
@@ -231,7 +236,7 @@ impl<'a> CheckSearch<'a> {
     fn apart(&self, rate: f64) -> Apart {
         let mut zones = self.zones;
         for node in self.scope.nodes() {
-            zones[usize::from(node.zone).min(MESH_ZONES_MAX - 1)].apart += self.node(&node, rate).unwrap_or(0.0);
+            zones[zone_place(node.zone)].apart += self.node(&node, rate).unwrap_or(0.0);
         }
         let mut apart = Apart::default();
         for (zone, sums) in (0_u8..).zip(&zones) {
@@ -290,7 +295,7 @@ impl<'a> CheckSearch<'a> {
     /// Whether a node that has begun to fail may be a part of its zone, of which most nodes fail at
     /// present: two nodes are not asked in the same second.
     fn waits(&self, node: &NodeAttempts) -> bool {
-        let sums = &self.zones[usize::from(node.zone).min(MESH_ZONES_MAX - 1)];
+        let sums = &self.zones[zone_place(node.zone)];
         let may_be_zone = node.zone != ZONE_UNKNOWN && sums.nodes >= 2 && sums.unanswered * 2 > sums.nodes;
         may_be_zone && sums.failing < sums.unanswered && (1..=WAITS_IN_ROW).contains(&node.in_row())
     }

@@ -66,6 +66,14 @@ fn with(names: &[&str], nodes: usize) -> Checked {
 }
 
 impl Checked {
+    /// Adds the row of a node in this zone, without peers and with one check.
+    fn add_row(&mut self, node: usize, zone: &str, seconds: f64, check: &Check<'_>) {
+        let source = json!({"node": name(node), "zone": zone, "recent": {"seconds": seconds}}).to_string();
+        self.matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);
+        assert!(self.matrix.check(check));
+        self.matrix.end_row();
+    }
+
     fn source(&self, node: usize) -> Value {
         let lag = if self.starved == Some(node) { 0.3 } else { 0.001 };
         json!({"node": name(node), "zone": (self.zone)(node), "version": "0.1.0", "interval_seconds": 1.0,
@@ -513,10 +521,7 @@ fn a_node_waits_for_its_zone_only_while_it_has_just_begun_to_fail() {
         for node in 0..6 {
             let in_row = in_row.get(node).copied().unwrap_or(0);
             let zone = if node < 3 { "a" } else { "b" };
-            let source = json!({"node": name(node), "zone": zone, "recent": {"seconds": 45.0}}).to_string();
-            mesh.matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);
-            assert!(mesh.matrix.check(&Check { failed_in_row: in_row, ..failing("dns", in_row) }));
-            mesh.matrix.end_row();
+            mesh.add_row(node, zone, 45.0, &Check { failed_in_row: in_row, ..failing("dns", in_row) });
         }
         mesh.matrix.finish();
         mesh.found()

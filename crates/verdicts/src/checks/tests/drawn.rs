@@ -59,10 +59,7 @@ fn one_fault_is_found_in_nearly_all_meshes_and_nothing_in_well_ones() {
         let mut mesh = with(&["dns"], 0);
         for (node, check) in checks.iter().enumerate() {
             let zone = if node < in_zone { "a" } else { "b" };
-            let source = json!({"node": name(node), "zone": zone, "recent": {"seconds": 60.0}}).to_string();
-            mesh.matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);
-            assert!(mesh.matrix.check(check));
-            mesh.matrix.end_row();
+            mesh.add_row(node, zone, 60.0, check);
         }
         mesh.matrix.finish();
         let expected: Vec<String> = match fault {
@@ -121,10 +118,7 @@ fn a_fault_is_found_in_time_alone_and_is_over_soon_after_its_end() {
         for now in (60..400).step_by(5).map(f64::from) {
             let mut mesh = with(&["dns"], 0);
             for (node, (phase, course)) in courses.iter().enumerate() {
-                let source = json!({"node": name(node), "zone": "z", "recent": {"seconds": 45.0}}).to_string();
-                mesh.matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);
-                assert!(mesh.matrix.check(&window(course, *phase, now)));
-                mesh.matrix.end_row();
+                mesh.add_row(node, "z", 45.0, &window(course, *phase, now));
             }
             mesh.matrix.finish();
             let found = mesh.found();
@@ -171,10 +165,7 @@ fn a_zone_that_begins_to_fail_is_named_in_time_and_its_nodes_are_not() {
             let mut mesh = with(&["dns"], 0);
             for (node, (phase, course)) in courses.iter().enumerate() {
                 let zone = if node < in_zone { "a" } else { "b" };
-                let source = json!({"node": name(node), "zone": zone, "recent": {"seconds": 45.0}}).to_string();
-                mesh.matrix.begin_row(&serde_json::from_str::<Source<'_>>(&source).expect("a source"), 0);
-                assert!(mesh.matrix.check(&window(course, *phase, now)));
-                mesh.matrix.end_row();
+                mesh.add_row(node, zone, 45.0, &window(course, *phase, now));
             }
             mesh.matrix.finish();
             let found = mesh.found();
