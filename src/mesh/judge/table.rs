@@ -5,11 +5,11 @@
 //! there is no such evidence, it ends only if two judgements in a row lack it. Evidence at the edge
 //! of a threshold is there in one judgement and not in the next. Its series would blink, and so
 //! would the alert. A judgement without most reports does not count, because what it lacks may
-//! hold. A fault that comes and goes would also blink, so a verdict that has ended and has begun
-//! again does not end before the recent windows show no loss any more. As they move on, they show
-//! less and less of what has ended, and at last too little to say that it is over. So no verdict
-//! begins whose losses are older than the end of another. In the same way, a size that passes again
-//! is known link by link, so no verdict over fewer links begins meanwhile.
+//! hold. A fault that comes and goes would also blink, so a verdict that has begun again twice, each
+//! time soon after its end, does not end before the recent windows show no loss any more. As they
+//! move on, they show less and less of what has ended, and at last too little to say that it is
+//! over. So no verdict begins whose losses are older than the end of another. In the same way, a
+//! size that passes again is known link by link, so no verdict over fewer links begins meanwhile.
 //!
 //! An ended verdict is exported for ten minutes, so that a scraper that fails for some minutes sees
 //! its end.
@@ -38,9 +38,10 @@ const LACKED: u8 = 2;
 const SAME_END_SECONDS: u64 = 60;
 /// The beginning of the answers is known to this many seconds.
 const END_KNOWN_SECONDS: u64 = 3;
-/// A verdict that has begun so soon after its end comes and goes. Two minutes later it is another
-/// fault.
+/// A verdict that has begun so soon after its end comes and goes, if it has done so this many times
+/// in a row. Once may be another fault, and two minutes later it is one.
 const AGAIN_SECONDS: u64 = 90;
+const AGAIN_TIMES: usize = 2;
 /// For this long a fault may have lost packets before the judgement that lacks it was made.
 const UNSEEN_SECONDS: u64 = 15;
 /// How long an ended verdict is exported.
@@ -181,10 +182,18 @@ impl VerdictTable {
         }
     }
 
-    /// Returns when this finding last ended. `None` if it never did.
-    fn last_end(&self, verdict: &Verdict) -> Option<u64> {
-        let of_it = self.entries.iter().filter(|entry| is_same_finding(&entry.verdict, verdict));
-        of_it.filter_map(|entry| entry.verdict.ended_unix_seconds).max()
+    /// Whether a finding that began then comes and goes.
+    fn comes_and_goes(&self, verdict: &Verdict, since: u64) -> bool {
+        let mut begun = since;
+        for _ in 0..AGAIN_TIMES {
+            let of_it = self.entries.iter().map(|entry| &entry.verdict).filter(|of| is_same_finding(of, verdict));
+            let ends = of_it.filter_map(|of| Some((of.ended_unix_seconds?, of.since_unix_seconds.unwrap_or(0))));
+            match ends.filter(|(_, earlier)| *earlier < begun).max() {
+                Some((end, earlier)) if begun < end.saturating_add(AGAIN_SECONDS) => begun = earlier,
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Whether a verdict that is not known is what the recent windows still show of one that has
@@ -211,11 +220,12 @@ impl VerdictTable {
 
     /// Takes a verdict that is over. It ends here, or still holds if it comes and goes.
     fn over(&mut self, verdict: &Verdict) {
-        let last_end = self.last_end(verdict);
-        let is_it = |entry: &&mut TableEntry| entry.holds() && is_same_finding(&entry.verdict, verdict);
-        let Some(entry) = self.entries.iter_mut().find(is_it) else { return };
-        let since = entry.verdict.since_unix_seconds.unwrap_or(0);
-        if last_end.is_some_and(|end| since < end.saturating_add(AGAIN_SECONDS)) {
+        let is_it = |entry: &TableEntry| entry.holds() && is_same_finding(&entry.verdict, verdict);
+        let Some(place) = self.entries.iter().position(is_it) else { return };
+        let since = self.entries[place].verdict.since_unix_seconds.unwrap_or(0);
+        let comes_and_goes = self.comes_and_goes(verdict, since);
+        let entry = &mut self.entries[place];
+        if comes_and_goes {
             entry.lacked = 0;
         } else if let Some(ended) = verdict.ended_unix_seconds {
             entry.end(ended.max(since));

@@ -7,23 +7,42 @@ use super::*;
 #[test]
 fn a_verdict_that_is_over_ends_at_once_and_one_that_comes_and_goes_does_not() {
     let mut table = VerdictTable::default();
+    let (first, second) = (at(1) + 7, at(5) + 7);
     table.judged(&found(&[verdict(1, Some(900))]), at(1));
     for round in 2..4 {
-        table.judged(&over(1, 900, at(1) + 7), at(round));
-        assert_eq!(times(&table), [(Some(900), Some(at(1) + 7))]);
+        table.judged(&over(1, 900, first), at(round));
+        assert_eq!(times(&table), [(Some(900), Some(first))]);
     }
-    // It begins again.
+    // It begins again, which may be another fault.
     table.judged(&found(&[verdict(1, Some(at(4)))]), at(5));
-    for round in 6..9 {
-        table.judged(&over(1, at(4), at(5)), at(round));
-        assert_eq!(times(&table), [(Some(at(4)), None), (Some(900), Some(at(1) + 7))]);
+    table.judged(&over(1, at(4), second), at(6));
+    assert_eq!(times(&table), [(Some(at(4)), Some(second)), (Some(900), Some(first))]);
+    // It comes and goes.
+    table.judged(&found(&[verdict(1, Some(at(8)))]), at(9));
+    for round in 10..13 {
+        table.judged(&over(1, at(8), at(9)), at(round));
+        assert_eq!(times(&table)[0], (Some(at(8)), None));
     }
-    after(&mut table, 9..11, &[]);
-    assert_eq!(times(&table)[0], (Some(at(4)), Some(at(10))));
-    let long_after = at(10) + AGAIN_SECONDS;
+    after(&mut table, 13..15, &[]);
+    assert_eq!(times(&table)[0], (Some(at(8)), Some(at(14))));
+    let long_after = at(14) + AGAIN_SECONDS;
     table.judged(&found(&[verdict(1, Some(long_after))]), long_after);
     table.judged(&over(1, long_after, long_after + 5), long_after + 15);
     assert_eq!(times(&table)[0], (Some(long_after), Some(long_after + 5)));
+}
+
+#[test]
+fn two_faults_after_each_other_do_not_come_and_go_if_one_was_long_before() {
+    let mut table = VerdictTable::default();
+    for since in [1_000, 1_100 + AGAIN_SECONDS, 1_200 + AGAIN_SECONDS] {
+        table.judged(&found(&[verdict(1, Some(since))]), since + 10);
+        table.judged(&over(1, since, since + 50), since + 60);
+        assert_eq!(times(&table)[0], (Some(since), Some(since + 50)));
+    }
+    // The third time in a row.
+    table.judged(&found(&[verdict(1, Some(1_300 + AGAIN_SECONDS))]), 1_310 + AGAIN_SECONDS);
+    table.judged(&over(1, 1_300 + AGAIN_SECONDS, 1_350 + AGAIN_SECONDS), 1_360 + AGAIN_SECONDS);
+    assert_eq!(times(&table)[0], (Some(1_300 + AGAIN_SECONDS), None));
 }
 
 #[test]
