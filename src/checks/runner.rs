@@ -37,7 +37,8 @@ const _: () = assert!(NODES_MAX as usize == AGENTS_MAX);
 /// Answers in a row that say that a Service rewrites our address, from which on it is believed. One
 /// backend may lie.
 const REWRITTEN: u32 = 2;
-/// How often the operator's file is looked at.
+/// Least time between two looks at the operator's file. It is looked at when an attempt begins, if
+/// one does within this time once more.
 const LIST_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Where the results go, and what the checks need to know of the mesh.
@@ -189,7 +190,7 @@ pub async fn run(plan: CheckPlan, results: impl CheckResults) {
             }
         }
         let begins = checks.begin();
-        let wake = begins.map_or(look_at, |begins| begins.min(look_at));
+        let wake = begins.filter(|begins| *begins < look_at + LIST_INTERVAL).unwrap_or(look_at);
         tokio::select! {
             biased;
             Some(done) = checks.tasks.join_next() => checks.end(done.ok()),

@@ -6,6 +6,11 @@
 //!
 //! A check that fails is asked again after half of that time, within the same rate: a cause is
 //! known sooner, and so is its end.
+//!
+//! What is in the cluster is asked at multiples of the time between two attempts, after an offset.
+//! So checks with related offsets stay apart or together, whatever fails meanwhile. The cluster's
+//! DNS and the Service of the agents by UDP are asked together, which costs one wake-up, and the
+//! Service by TCP between two of these.
 
 use super::target::{CheckSpec, CheckTarget};
 use crate::units::Nanos;
@@ -42,10 +47,13 @@ pub struct CheckSchedule {
 #[derive(Clone, Debug)]
 struct CheckTimes {
     spec: CheckSpec,
-    /// When the last attempt was due.
-    last: Nanos,
-    /// The time that passes until the first one, as a share of the time between two.
-    first: Option<f64>,
+    /// The time until the first attempt, or after the multiples of the time between two, as a share of
+    /// this time.
+    offset: f64,
+    /// When the last attempt was due. `None` before the first one.
+    last: Option<Nanos>,
+    /// The first attempt is not due before.
+    begins: Nanos,
     next_server: usize,
     is_running: bool,
     is_failing: bool,
@@ -65,11 +73,15 @@ impl CheckTimes {
         )
     }
 
+    /// Returns the time between two attempts at the same server while none fails.
+    const fn interval(&self) -> Nanos {
+        if self.spec.target.uses_tls() { TLS_INTERVAL } else { INTERVAL }
+    }
+
     /// Returns the time between two attempts at any of its servers. It depends on whether the last
     /// one has failed.
     fn spacing(&self, is_failing: bool, servers: usize, nodes: u32, rate: f64) -> Nanos {
-        let interval = if self.spec.target.uses_tls() { TLS_INTERVAL } else { INTERVAL };
-        let own = Nanos(interval.0 / servers.max(1) as u64 / if is_failing { 2 } else { 1 });
+        let own = Nanos(self.interval().0 / servers.max(1) as u64 / if is_failing { 2 } else { 1 });
         if self.spec.target.is_in_cluster() {
             return own;
         }
@@ -79,16 +91,32 @@ impl CheckTimes {
     }
 
     fn due(&self, servers: usize, nodes: u32, rate: f64) -> Nanos {
-        let spacing = self.spacing(self.is_failing, servers, nodes, rate);
+        let spacing = |is_failing| self.spacing(is_failing, servers, nodes, rate);
+        let (whole, step) = (spacing(false), spacing(self.is_failing));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of it")]
-        let after = self.first.map_or(spacing, |share| Nanos((spacing.0 as f64 * share) as u64));
-        self.last.plus(after)
+        let offset = |whole: Nanos| Nanos((whole.0 as f64 * self.offset) as u64);
+        if !self.spec.target.is_in_cluster() {
+            return self.last.map_or_else(|| self.begins.plus(offset(whole)), |last| last.plus(step));
+        }
+        let (step, offset) = (step.0.max(1), offset(self.interval()).0);
+        // Half a step later, so that the time that was due last is not due again if the step changes.
+        let from = self.last.map_or(self.begins.0, |last| last.0 + step / 2);
+        Nanos(from.saturating_sub(offset).div_ceil(step) * step + offset)
     }
 }
 
 /// Returns a share of 0 to 1 from a hash.
 fn share(hash: u64) -> f64 {
     f64::from(u32::try_from(hash >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+}
+
+/// Returns the offset of a check. Those of what is in the cluster depend on the node alone.
+fn offset(target: &CheckTarget, node: u64, name: u64) -> f64 {
+    match target {
+        CheckTarget::ClusterDns | CheckTarget::ServiceUdp(_) => share(node),
+        CheckTarget::Service(_) => share(node) + 0.5,
+        _ => share(name ^ node),
+    }
 }
 
 impl CheckSchedule {
@@ -107,8 +135,9 @@ impl CheckSchedule {
                 Some(check) => CheckTimes { is_running: false, ..check.clone() },
                 None => CheckTimes {
                     spec: spec.clone(),
-                    last: now,
-                    first: Some(share(hash(&spec.name) ^ self.node)),
+                    offset: offset(&spec.target, self.node, hash(&spec.name)),
+                    last: None,
+                    begins: now,
                     next_server: 0,
                     is_running: false,
                     is_failing: false,
@@ -142,8 +171,7 @@ impl CheckSchedule {
         let spacing = |is_failing| check.spacing(is_failing, servers[place], nodes, rate);
         let (due, next, spacing) = (check.due(servers[place], nodes, rate), spacing(check.is_failing), spacing(false));
         // What could not begin in time is not made up for.
-        check.last = if due.plus(next) < now { now } else { due };
-        check.first = None;
+        check.last = Some(if due.plus(next) < now { now } else { due });
         check.is_running = true;
         let server = check.next_server % servers[place];
         check.next_server = server + 1;
@@ -232,6 +260,30 @@ mod tests {
         assert_eq!(starts(&begun), [0, 10, 20, 25, 30, 40, 50, 60]);
         let dns = seconds((CheckTarget::ClusterDns, 1, 3, 50.0), |_| true);
         assert_eq!(dns.len(), 25);
+    }
+
+    #[test]
+    fn the_service_is_asked_by_udp_with_the_dns_and_by_tcp_in_between_even_after_failures() {
+        for node in [0, 0x6a09_e667_f3bc_c908, 0xbb67_ae85_84ca_a73b, u64::MAX] {
+            let mut schedule = CheckSchedule::new(node, 50.0);
+            let targets = [CheckTarget::ClusterDns, CheckTarget::ServiceUdp(host()), CheckTarget::Service(host())];
+            schedule.replace(&targets.map(|target| spec("a", target)), Nanos(7 * SECOND), |_| 9);
+            let mut begun = [const { Vec::new() }; 3];
+            while let Some(at) = schedule.next(&[1; 3], 5_000).filter(|at| at.0 < 300 * SECOND) {
+                let due = schedule.begin(at, &[1; 3], 5_000).unwrap();
+                begun[due.check].push(at.0);
+                schedule.end(due.check, [120..140, 110..161, 107..200][due.check].contains(&at.as_secs()));
+            }
+            for range in [0..100, 210..300_u64] {
+                let [dns, udp, tcp] = begun.each_ref().map(|of| {
+                    let of = of.iter().copied().filter(|at| range.contains(&(at / SECOND)));
+                    of.collect::<Vec<u64>>()
+                });
+                assert_eq!(dns, udp);
+                assert!(dns.len() >= 17 && dns.is_sorted_by(|a, b| b - a == 5 * SECOND), "{dns:?}");
+                assert!(tcp.iter().all(|at| dns.iter().any(|dns| at.abs_diff(*dns) == 5 * SECOND / 2)), "{tcp:?}");
+            }
+        }
     }
 
     #[test]
