@@ -23,8 +23,8 @@ use crate::units::Nanos;
 const DNS_TIME: Duration = Duration::from_secs(2);
 /// Timeout of an ICMP echo: the longest RTT on earth many times.
 const ECHO_TIME: Duration = Duration::from_secs(2);
-/// Timeout of a connection, and of a STAMP request. A lost SYN segment is sent again after 1 s, and
-/// a request after 1 and 2 s.
+/// Timeout of a connection, of a STAMP request, and of an agent behind its Service. A lost SYN segment
+/// is sent again after 1 s, and a request after 1 and 2 s.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Timeout of connection, handshake and head of the answer together.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
@@ -66,11 +66,10 @@ pub struct Context<'a> {
 /// the attempt has the same time once more.
 pub const fn attempt_time(target: &CheckTarget) -> Duration {
     match target.kind() {
-        CheckKind::Service if matches!(target, CheckTarget::ServiceUdp(_)) => CONNECT_TIME,
         CheckKind::Dns => DNS_TIME,
         CheckKind::Icmp => ECHO_TIME,
-        CheckKind::Tcp | CheckKind::Udp => CONNECT_TIME,
-        CheckKind::Tls | CheckKind::Http | CheckKind::Service | CheckKind::Other => ANSWER_TIME,
+        CheckKind::Tcp | CheckKind::Udp | CheckKind::Service => CONNECT_TIME,
+        CheckKind::Tls | CheckKind::Http | CheckKind::Other => ANSWER_TIME,
     }
 }
 

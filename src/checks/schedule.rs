@@ -99,7 +99,7 @@ impl CheckTimes {
             return self.last.map_or_else(|| self.begins.plus(offset(whole)), |last| last.plus(step));
         }
         let (step, offset) = (step.0.max(1), offset(self.interval()).0);
-        // Half a step later, so that the time that was due last is not due again if the step changes.
+        // Half a step later: what was due last is not due again if the step changes.
         let from = self.last.map_or(self.begins.0, |last| last.0 + step / 2);
         Nanos(from.saturating_sub(offset).div_ceil(step) * step + offset)
     }
