@@ -11,7 +11,7 @@ use crate::Test;
 use crate::agents::{Pod, all_ready};
 use crate::cluster::Cluster;
 use crate::directory::Directory;
-use crate::faults::{ApiAway, PortCut, Undo};
+use crate::faults::{ApiAway, NodeRules, Undo};
 use crate::process::Background;
 use crate::wait::until;
 use crate::watch::Watch;
@@ -22,6 +22,8 @@ pub const HTTP_PORT: &str = "8080";
 pub const TLS_PORT: &str = "8443";
 /// How long each fault lasts after it is named.
 const LASTS: Duration = Duration::from_secs(20);
+/// How long addresses are rewritten: longer than it takes to name a node that loses all by UDP.
+const REWRITTEN_LASTS: Duration = Duration::from_mins(1);
 
 impl Test {
     pub(crate) fn what_fails_is_named(&self) {
@@ -54,14 +56,20 @@ impl Test {
             Undo::new(&self.cluster, &["proxy-start", node])
         });
         watch.checks(&format!("port 53 is blocked on {node}"), &of_node[..1], LASTS, || {
-            PortCut::of_dns(&self.cluster, node)
+            NodeRules::of_dns(&self.cluster, node)
         });
         watch.checks(&format!("{node} has no way to the Service by UDP"), &of_node[3..], LASTS, || {
-            PortCut::of_service_udp(&self.cluster, node, "862")
+            NodeRules::of_service_udp(&self.cluster, node, "862")
         });
+        watch.checks(&format!("{node} rewrites what goes to Services"), &[], REWRITTEN_LASTS, || {
+            NodeRules::rewritten(&self.cluster, node)
+        });
+        let log = self.cluster.kubectl(&["logs", &pods[node].name]).unwrap();
+        let is_off = "check service-udp: off, because its Service rewrites the address of this pod";
+        watch.require(log.contains(is_off), format!("{is_off} is not in the log of {node}:\n{log}"));
         let name = [format!("{zone}->outside")];
         watch.checks(&format!("a target outside is away for {zone}"), &[&name[0]], LASTS, || {
-            let drop = |node: &&String| PortCut::from_port(&self.cluster, node, OUTSIDE, HTTP_PORT);
+            let drop = |node: &&String| NodeRules::from_port(&self.cluster, node, OUTSIDE, HTTP_PORT);
             in_zone.iter().map(drop).collect::<Vec<_>>()
         });
         watch.checks("a certificate has expired", &["*->certificate"], LASTS, || {

@@ -274,15 +274,18 @@ impl Drop for Undo<'_> {
     }
 }
 
-/// Packets from some port that no longer arrive at a node.
-pub struct PortCut<'a> {
+/// The addresses of the Services of the cluster that the tests make.
+const SERVICES: &str = "10.96.0.0/16";
+
+/// Rules of nftables at a node, by which packets do not pass, or have another address.
+pub struct NodeRules<'a> {
     cluster: &'a Cluster,
     node: String,
     /// The family of its table.
     family: &'static str,
 }
 
-impl<'a> PortCut<'a> {
+impl<'a> NodeRules<'a> {
     /// Drops what arrives on the node's eth0 from port 53, by UDP and by TCP.
     pub fn of_dns(cluster: &'a Cluster, node: &str) -> Self {
         Self::on_ingress(cluster, node, "udp sport 53 counter drop; tcp sport 53 counter drop;")
@@ -300,20 +303,26 @@ impl<'a> PortCut<'a> {
         Self::start(cluster, node, ("ip", &rules))
     }
 
+    /// Gives what the node's pods send to Services the address of the node, as some networks do.
+    pub fn rewritten(cluster: &'a Cluster, node: &str) -> Self {
+        let rules = format!("type nat hook postrouting priority 90; ct original ip daddr {SERVICES} masquerade;");
+        Self::start(cluster, node, ("ip", &rules))
+    }
+
     fn on_ingress(cluster: &'a Cluster, node: &str, rules: &str) -> Self {
         Self::start(cluster, node, ("netdev", &format!("{INGRESS} {rules}")))
     }
 
     fn start(cluster: &'a Cluster, node: &str, (family, rules): (&'static str, &str)) -> Self {
-        let table = format!("table {family} kube_canary_port {{ chain cut {{ {rules} }}; }}");
+        let table = format!("table {family} kube_canary_rules {{ chain rules {{ {rules} }}; }}");
         cluster.on_node(node, &["nft", &table]).unwrap();
         Self { cluster, node: node.to_owned(), family }
     }
 }
 
-impl Drop for PortCut<'_> {
+impl Drop for NodeRules<'_> {
     fn drop(&mut self) {
-        report(self.cluster.on_node(&self.node, &["nft", "delete", "table", self.family, "kube_canary_port"]));
+        report(self.cluster.on_node(&self.node, &["nft", "delete", "table", self.family, "kube_canary_rules"]));
     }
 }
 

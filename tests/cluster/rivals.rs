@@ -23,7 +23,7 @@ use crate::checks::{HTTP_PORT, OUTSIDE, Restart, TLS_PORT, certify};
 use crate::cluster::Cluster;
 use crate::directory::Directory;
 use crate::exposition::{self, Sample};
-use crate::faults::{ApiAway, LinkDown, PortCut, Undo};
+use crate::faults::{ApiAway, LinkDown, NodeRules, Undo};
 use crate::judges::of_the_network;
 use crate::process::Background;
 use crate::wait::until;
@@ -165,12 +165,12 @@ impl Test {
             Undo::new(&self.cluster, &["proxy-start", node])
         });
         watch.fault("port 53 is blocked on a node", &of_node[..1], Shown::Failures, || {
-            PortCut::of_dns(&self.cluster, node)
+            NodeRules::of_dns(&self.cluster, node)
         });
         let in_zone = format!("{zone}->outside");
         watch.fault("a target outside is away for a zone", &[&in_zone], Shown::Failures, || {
             let nodes = pods.keys().filter(|node| self.zones[*node] == zone);
-            nodes.map(|node| PortCut::from_port(&self.cluster, node, OUTSIDE, HTTP_PORT)).collect::<Vec<_>>()
+            nodes.map(|node| NodeRules::from_port(&self.cluster, node, OUTSIDE, HTTP_PORT)).collect::<Vec<_>>()
         });
         watch.fault("a certificate has expired", &["*->certificate"], Shown::Failures, || {
             outside.certificate("expired");
@@ -259,7 +259,8 @@ impl<'a> Watch<'a> {
             let sign = |what: String| Sign { after, what };
             // Metrics of a node that is cut off can be read on this node alone: they do not count.
             let is_read = |it: &Grown| shown != Shown::Loss || !subjects.contains(&it.node.as_str());
-            for it in grown.into_iter().filter(is_read) {
+            let counts = |it: &Grown| it.source != OWN || shown == Shown::Loss || is_of_checks(&it.series, subjects);
+            for it in grown.into_iter().filter(is_read).filter(counts) {
                 if row.signs[it.source].is_none() {
                     let what = format!("{}: {}", it.node, it.series);
                     eprintln!("  {:>5.1} s  {what}", after.as_secs_f64());
@@ -298,6 +299,13 @@ impl<'a> Watch<'a> {
             if since > CALM && of_the_network(&said).is_empty() { Ok(()) } else { Err(said.to_string()) }
         });
     }
+}
+
+/// Whether a series of our agents is of a check that these subjects name. Another check that shows
+/// something at the same time does so by chance.
+fn is_of_checks(series: &str, subjects: &[&str]) -> bool {
+    let check = series.split(['{', ',', '}']).find_map(|label| label.strip_prefix("check="));
+    subjects.iter().any(|subject| subject.split_once("->").is_some_and(|(_, of)| Some(of) == check))
 }
 
 /// Reads one page after the other. One that is missing is left out.

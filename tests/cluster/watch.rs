@@ -171,9 +171,9 @@ impl<'a> Watch<'a> {
                 named = None;
                 return Err(document.to_string());
             }
-            let (at, summary) = (self.event.elapsed(), &verdicts[0]["summary"]);
-            if named.is_none() {
-                eprintln!("  {:>5.1} s  NAMED: {summary}", at.as_secs_f64());
+            let at = self.event.elapsed();
+            if let (None, Some(verdict)) = (named, verdicts.first()) {
+                eprintln!("  {:>5.1} s  NAMED: {}", at.as_secs_f64(), verdict["summary"]);
             }
             let since = at.saturating_sub(*named.get_or_insert(at));
             if since >= lasts { Ok(()) } else { Err(format!("named for {since:?}")) }

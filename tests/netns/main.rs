@@ -20,6 +20,7 @@
 mod accuracy;
 mod accuracy_udp;
 mod capture;
+mod checks;
 mod checksums;
 #[path = "../common/mod.rs"]
 mod common;
