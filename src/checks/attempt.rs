@@ -23,8 +23,8 @@ use crate::units::Nanos;
 const DNS_TIME: Duration = Duration::from_secs(2);
 /// Timeout of an ICMP echo: the longest RTT on earth many times.
 const ECHO_TIME: Duration = Duration::from_secs(2);
-/// Timeout of a connection, of a STAMP request, and of an agent behind its Service. A lost SYN segment
-/// is sent again after 1 s, and a request after 1 and 2 s.
+/// Timeout of a connection, of a STAMP request, and of an agent behind its Service. A lost SYN is
+/// sent again after 1 s, and a request after 1 and 2 s.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
 /// Timeout of connection, handshake and head of the answer together.
 const ANSWER_TIME: Duration = Duration::from_secs(5);

@@ -47,8 +47,8 @@ pub struct CheckSchedule {
 #[derive(Clone, Debug)]
 struct CheckTimes {
     spec: CheckSpec,
-    /// The time until the first attempt, or after the multiples of the time between two, as a share of
-    /// this time.
+    /// The time until the first attempt, or after the multiples of the time between two, as a share
+    /// of this time.
     offset: f64,
     /// When the last attempt was due. `None` before the first one.
     last: Option<Nanos>,

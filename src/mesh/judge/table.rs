@@ -5,10 +5,10 @@
 //! there is no such evidence, it ends only if two judgements in a row lack it. Evidence at the edge
 //! of a threshold is there in one judgement and not in the next. Its series would blink, and so
 //! would the alert. A judgement without most reports does not count, because what it lacks may
-//! hold. A fault that comes and goes would also blink, so a verdict that has begun again twice, each
-//! time soon after its end, does not end before the recent windows show no loss any more. As they
-//! move on, they show less and less of what has ended, and at last too little to say that it is
-//! over. So no verdict begins whose losses are older than the end of another. In the same way, a
+//! hold. A fault that comes and goes would also blink, so a verdict that has begun again twice,
+//! each time soon after its end, does not end before the recent windows show no loss any more. As
+//! they move on, they show less and less of what has ended, and at last too little to say that it
+//! is over. So no verdict begins whose losses are older than the end of another. In the same way, a
 //! size that passes again is known link by link, so no verdict over fewer links begins meanwhile.
 //!
 //! An ended verdict is exported for ten minutes, so that a scraper that fails for some minutes sees
