@@ -72,3 +72,21 @@ fn a_second_fault_has_its_own_beginning_and_ends_as_fast_as_the_first() {
     table.judged(&found(&[verdict(1, Some(900))]), at(3));
     assert_eq!(times(&table)[0], (Some(at(1) + 5), None));
 }
+
+#[test]
+fn a_verdict_that_holds_keeps_its_beginning_and_one_that_returns_has_a_new_one() {
+    let mut table = VerdictTable::default();
+    let since = |table: &VerdictTable| table.series(at(9))[0].since_unix_seconds;
+    table.judged(&found(&[verdict(1, Some(900))]), at(1));
+    table.judged(&found(&[verdict(1, Some(950))]), at(2));
+    table.judged(&found(&[]), at(3));
+    table.judged(&found(&[verdict(1, None)]), at(4));
+    assert_eq!(since(&table), Some(900));
+    table.judged(&found(&[]), at(5));
+    table.judged(&found(&[]), at(6));
+    assert_eq!((since(&table), table.series(at(6))[0].holds()), (Some(900), false));
+    table.judged(&found(&[verdict(1, None)]), at(7));
+    let series = table.series(at(7));
+    assert_eq!((series.len(), series[0].since_unix_seconds, series[0].holds()), (1, Some(at(7)), true));
+    assert_eq!(table.verdicts().len(), 2, "the past has both times");
+}
