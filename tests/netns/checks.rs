@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::Duration;
 
+use kube_canary::check::CHECKS_MAX;
+
 use crate::common::scrape::same;
 use crate::common::until::until;
 use crate::mesh::{Agent, Mesh};
@@ -11,7 +13,6 @@ use crate::probing::{PORT, TCP_PORT, Total, agents, link, peers_file, reports};
 
 /// Addresses of nobody. What is sent to them leaves the node, and no error comes back.
 const SILENT: [&str; 2] = ["198.18.0.250", "[fd00:198:18::250]"];
-const CHECKS_MAX: usize = 32;
 
 fn silence(namespace: &Namespace) {
     for address in SILENT {
