@@ -36,8 +36,9 @@ use crate::profiling::{Profiling, ProfilingError};
 use crate::report::Session;
 use crate::statistics::Statistics;
 use crate::sys::lacks::Lack;
+use crate::sys::settle::MappedFiles;
 use crate::sys::stop::Stop;
-use crate::sys::{clock, priority, settle, wall};
+use crate::sys::{clock, priority, wall};
 use crate::units::Nanos;
 use crate::{allocator, logging};
 use unsent::UnsentLog;
@@ -53,14 +54,6 @@ const REPLIES_WAIT: Nanos = Nanos::from_millis(250);
 /// lock for a frame, about 50 µs. If the worker has lost its CPU, 200 attempts a second cost
 /// nothing, and lists arrive at least 100 ms apart.
 const LIST_RETRY: Nanos = Nanos::from_millis(5);
-/// The time after which the start is complete: there is a first list, and every peer was probed.
-/// The same time applies after each later list.
-const SETTLE: Nanos = Nanos::from_millis(3_000);
-/// The longest time between two releases, for other code, such as that for a fault of a link.
-const SETTLE_AGAIN: Nanos = Nanos::from_millis(10_000);
-/// The time until a release that was asked for. It serves every request of that time.
-const SETTLE_ASKED: Nanos = Nanos::from_millis(500);
-
 /// After this long without a turn, the agent has not served the probes of others: their losses to
 /// it say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
 const LISTENING_GAP: Nanos = Nanos::from_millis(2_000);
@@ -255,8 +248,8 @@ struct ProbeLoop {
     first_extra: usize,
     /// Notified once a second, for the parts of discovery that check something as often.
     each_second: Arc<Notify>,
-    /// When to release unused program text next.
-    settles: Nanos,
+    /// What of the program is released each second. `None` without /proc.
+    mapped: Option<MappedFiles>,
     unsent: UnsentLog,
     /// A warning was logged since the last list that another node answers for a peer.
     told_of_other: bool,
@@ -290,7 +283,7 @@ impl ProbeLoop {
             slots: 0,
             first_extra: 0,
             each_second: Arc::default(),
-            settles: clock::monotonic().plus(SETTLE),
+            mapped: MappedFiles::find().ok(),
             unsent: UnsentLog::new(settings.interval.into(), settings.timeout.into()),
             told_of_other: false,
         }
@@ -364,14 +357,6 @@ impl ProbeLoop {
         self.view.health.beat(now);
         self.view.statistics.tick(now);
         self.apply(now);
-        if settle::was_asked() {
-            self.settles = self.settles.min(now.plus(SETTLE_ASKED));
-        }
-        if self.settles <= now {
-            settle::give_back_files();
-            stack::give_back();
-            self.settles = now.plus(SETTLE_AGAIN);
-        }
         // The counts of the half that is over leave the reports of both at once.
         let is_due = now.since(self.housekept) >= HOUSEKEEPING;
         if is_due || self.view.statistics.recent_halves().is_some_and(|(.., current)| current != self.heard_half) {
@@ -389,6 +374,10 @@ impl ProbeLoop {
                 // Losses to this agent are no evidence then, whichever members they are of.
                 self.view.statistics.set_listening_since(now);
             }
+            if let Some(mapped) = &self.mapped {
+                mapped.give_back();
+            }
+            stack::give_back();
         }
         let drained = self.probers.turn(&mut |method, observation| self.view.statistics.record(method, observation));
         self.displace();
@@ -431,7 +420,6 @@ impl ProbeLoop {
             (links + 1, made + self.announced.as_ref().map_or(0, per_peer))
         });
         drop(directory);
-        self.settles = self.settles.min(now.plus(SETTLE));
         log::info!("{peers} peers");
         if displaced > 0 {
             log::info!("{displaced} of them are not probed: other nodes of the list hold their addresses");
@@ -470,7 +458,6 @@ impl ProbeLoop {
             self.view.statistics.compact(&compaction);
             self.probers.compact(&compaction);
             self.slots = compaction.slots();
-            self.settles = self.settles.min(now.plus(SETTLE));
         }
     }
 }

@@ -24,7 +24,7 @@ use super::schedule::{CheckSchedule, DueAttempt};
 use super::target::{CheckSpec, CheckTarget};
 use crate::discovery::name_in_reports;
 use crate::limits::AGENTS_MAX;
-use crate::sys::{clock, settle, wall};
+use crate::sys::{clock, wall};
 use crate::units::Nanos;
 
 /// Time for which the addresses of a name and the contents of resolv.conf are used.
@@ -342,9 +342,6 @@ impl<R: CheckResults> Checks<R> {
         // A task ends without a result only if it is aborted.
         let Some(Done { due, record, servers, addresses, mut attempt }) = done else { return };
         let now = clock::monotonic();
-        if self.specs[due.check].target.uses_tls() {
-            settle::ask();
-        }
         if let (CheckTarget::Dns { .. } | CheckTarget::ClusterDns, Some(attempt)) =
             (&self.specs[due.check].target, &mut attempt)
         {

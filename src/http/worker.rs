@@ -63,7 +63,6 @@ use super::{
     socket::{ClientSocket, FramePool},
 };
 use crate::limits::{ACCEPT_PAUSE, REQUEST_HEAD_BYTES_MAX};
-use crate::sys::settle;
 
 /// Time from an answer until the worker gives back the stack that it has used. Answers in between
 /// share it.
@@ -392,7 +391,6 @@ impl ServedConnection {
         let (socket, shared) = (&self.socket, &self.worker.shared);
         self.phase.set(ConnectionPhase::Answering);
         self.worker.answers.notify_one();
-        settle::ask();
         self.deadline.set(Instant::now() + shared.limits.response_time);
         // This holds even before the body is known: hyper may flush in between, which would look
         // like the end of the answer.

@@ -14,7 +14,8 @@ use super::objects::{self, DaemonSetReference, MANAGER};
 use crate::discovery::KubernetesConfig;
 use crate::discovery::kubernetes::{ApiConnection, ApiFailure, ApiRequest, ConnectionUse};
 use crate::http::path::encoded;
-use crate::sys::{clock, settle};
+use crate::sys::clock;
+use crate::sys::settle::MappedFiles;
 use crate::units::Nanos;
 
 /// Timeout of an answer. A Lease must be renewed within 20 s.
@@ -70,6 +71,7 @@ pub struct Cluster {
     lease: String,
     uid: Option<String>,
     next_patch: Instant,
+    mapped: Option<MappedFiles>,
     /// The number of requests so far.
     pub requests: u64,
 }
@@ -93,7 +95,15 @@ impl Cluster {
             api: ApiConnection::new(config.into(), ConnectionUse::Read),
             uid: None,
             next_patch: Instant::now(),
+            mapped: MappedFiles::find().ok(),
             requests: 0,
+        }
+    }
+
+    /// Releases the code that has run, until it runs again.
+    pub fn give_back_code(&self) {
+        if let Some(mapped) = &self.mapped {
+            mapped.give_back();
         }
     }
 
@@ -109,7 +119,7 @@ impl Cluster {
         let request = ApiRequest::json(method, path, body);
         let answer = self.api.call(&request, OBJECT_BYTES_MAX).await;
         // Between two patches, and until the next round, none of its code is resident.
-        settle::give_back_files();
+        self.give_back_code();
         answer.map_err(|failure| ClusterError::Request { operation, failure })
     }
 

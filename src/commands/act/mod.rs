@@ -47,8 +47,8 @@ use crate::commands::doctor::act::{ConditionMode, NODES_MAX};
 use crate::commands::fleet::{FleetError, on_event_loop, system};
 use crate::config::ActSettings;
 use crate::http::{Hosts, ServeError, Server};
+use crate::sys::clock;
 use crate::sys::stop::Stop;
-use crate::sys::{clock, settle};
 use crate::{allocator, logging};
 
 /// Patches of conditions in a round, at five a second.
@@ -130,7 +130,7 @@ pub async fn run_until(settings: &ActSettings, stopped: impl Future<Output = ()>
             let round = async {
                 rounds.tick().await;
                 actor.round().await;
-                settle::give_back_files();
+                actor.cluster.give_back_code();
             };
             tokio::select! {
                 () = round => {}
@@ -241,7 +241,7 @@ impl<'a> Actor<'a> {
         if self.state.is_some() {
             self.hear().await;
             // What asks agents is other code than what asks the API server.
-            settle::give_back_files();
+            self.cluster.give_back_code();
             self.read_nodes().await;
             self.keep_lease().await;
         }

@@ -55,7 +55,7 @@ use crate::exposition::View;
 use crate::http::{Reply, client};
 use crate::peers::{Ranked, Roster};
 use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
-use crate::sys::{clock, settle, wall};
+use crate::sys::{clock, wall};
 use crate::units::Nanos;
 
 pub use document::{KEPT_PATH, Overview, PATH, VerdictsFields, fields, is_valid_verdict};
@@ -307,7 +307,6 @@ impl Judges {
                     self.judged(term, &mut table, round).await;
                 };
                 check.beside(wall::within(judgement)).await;
-                settle::ask();
                 term.next_round = begun.plus(times.round.into());
             }
         }
