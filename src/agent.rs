@@ -36,7 +36,7 @@ use crate::profiling::{Profiling, ProfilingError};
 use crate::report::Session;
 use crate::statistics::Statistics;
 use crate::sys::lacks::Lack;
-use crate::sys::settle::MappedFiles;
+use crate::sys::settle::{self, MappedFiles};
 use crate::sys::stop::Stop;
 use crate::sys::{clock, priority, wall};
 use crate::units::Nanos;
@@ -374,10 +374,12 @@ impl ProbeLoop {
                 // Losses to this agent are no evidence then, whichever members they are of.
                 self.view.statistics.set_listening_since(now);
             }
-            if let Some(mapped) = &self.mapped {
-                mapped.give_back();
-            }
             stack::give_back();
+        }
+        if (settle::was_asked() || is_due)
+            && let Some(mapped) = &self.mapped
+        {
+            mapped.give_back();
         }
         let drained = self.probers.turn(&mut |method, observation| self.view.statistics.record(method, observation));
         self.displace();

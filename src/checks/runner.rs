@@ -24,7 +24,7 @@ use super::schedule::{CheckSchedule, DueAttempt};
 use super::target::{CheckSpec, CheckTarget};
 use crate::discovery::name_in_reports;
 use crate::limits::AGENTS_MAX;
-use crate::sys::{clock, wall};
+use crate::sys::{clock, settle, wall};
 use crate::units::Nanos;
 
 /// Time for which the addresses of a name and the contents of resolv.conf are used.
@@ -190,6 +190,9 @@ pub async fn run(plan: CheckPlan, results: impl CheckResults) {
             }
         }
         let begins = checks.begin();
+        if checks.tasks.is_empty() {
+            settle::ask();
+        }
         let wake = begins.filter(|begins| *begins < look_at + LIST_INTERVAL).unwrap_or(look_at);
         tokio::select! {
             biased;

@@ -1,8 +1,8 @@
 //! Releases the pages of the program file, and of its shared libraries, that are not needed now.
 //!
 //! Text and constants are clean file memory, and the kernel keeps them mapped until it is short of
-//! memory. An agent is judged by its resident set, so it releases them itself, every second. Code
-//! that runs returns from the page cache, with one minor fault per 64 KiB. `layout/functions.ld`
+//! memory. An agent is judged by its resident set, so it releases them itself: every second, and
+//! after each check. Code that runs returns from the page cache, with one minor fault per 64 KiB. `layout/functions.ld`
 //! keeps it apart from unused code. Only a glibc build has libraries: 1.7 MB of them are resident
 //! once the loader has read them.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube_canary_kernel::region::page_bytes;
 
@@ -25,6 +26,20 @@ const ENTRIES: usize = 256;
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 const OF_A_FILE: u64 = 1 << 61;
+
+/// Whether pages are to be released at the next turn of the probe thread.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the probe thread release pages at its next turn. What runs seldom, and has much code, calls
+/// this at its end.
+pub fn ask() {
+    ASKED.store(true, Ordering::Relaxed);
+}
+
+/// Returns whether anybody has asked since the last call.
+pub fn was_asked() -> bool {
+    ASKED.swap(false, Ordering::Relaxed)
+}
 
 /// The mapped files of this process: the program, and its shared libraries. They stay where they
 /// are, so they are found once: it takes 0.3 ms to read smaps.

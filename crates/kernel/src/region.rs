@@ -20,6 +20,7 @@ use std::mem::needs_drop;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
 use std::slice;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use zerocopy::FromZeros;
@@ -33,7 +34,13 @@ const HEAP_BYTES_MAX: usize = 2_048;
 /// It is a complete mapping from [`map`], perhaps resized, and has this many bytes. It
 /// is not used afterwards.
 pub use libc::munmap as unmap;
-pub use rustix::param::page_size as page_bytes;
+
+/// Returns the bytes of a page. The C library is asked once: it takes the answer from a table, whose
+/// pages would be resident for it alone.
+pub fn page_bytes() -> usize {
+    static BYTES: OnceLock<usize> = OnceLock::new();
+    *BYTES.get_or_init(rustix::param::page_size)
+}
 
 /// Types that may become zero bytes while other threads read them. [`atomic!`](crate::atomic)
 /// implements it for a struct.
