@@ -2,9 +2,9 @@
 //!
 //! Text and constants are clean file memory, and the kernel keeps them mapped until it is short of
 //! memory. An agent is judged by its resident set, so it releases them itself: every second, and
-//! after each check. Code that runs returns from the page cache, with one minor fault per 64 KiB. `layout/functions.ld`
-//! keeps it apart from unused code. Only a glibc build has libraries: 1.7 MB of them are resident
-//! once the loader has read them.
+//! after each check. Code that runs returns from the page cache, with one minor fault per 64 KiB.
+//! `layout/functions.ld` keeps it apart from unused code. Only a glibc build has libraries: 1.7 MB
+//! of them are resident once the loader has read them.
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
 
 use std::fs::File;
@@ -30,8 +30,8 @@ const OF_A_FILE: u64 = 1 << 61;
 /// Whether pages are to be released at the next turn of the probe thread.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Makes the probe thread release pages at its next turn. What runs seldom, and has much code, calls
-/// this at its end.
+/// Makes the probe thread release pages at its next turn. What runs seldom, and has much code,
+/// calls this at its end.
 pub fn ask() {
     ASKED.store(true, Ordering::Relaxed);
 }

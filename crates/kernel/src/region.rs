@@ -35,8 +35,8 @@ const HEAP_BYTES_MAX: usize = 2_048;
 /// is not used afterwards.
 pub use libc::munmap as unmap;
 
-/// Returns the bytes of a page. The C library is asked once: it takes the answer from a table, whose
-/// pages would be resident for it alone.
+/// Returns the bytes of a page. The C library is asked once: it takes the answer from a table,
+/// whose pages would be resident for it alone.
 pub fn page_bytes() -> usize {
     static BYTES: OnceLock<usize> = OnceLock::new();
     *BYTES.get_or_init(rustix::param::page_size)
