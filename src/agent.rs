@@ -54,6 +54,7 @@ const REPLIES_WAIT: Nanos = Nanos::from_millis(250);
 /// lock for a frame, about 50 µs. If the worker has lost its CPU, 200 attempts a second cost
 /// nothing, and lists arrive at least 100 ms apart.
 const LIST_RETRY: Nanos = Nanos::from_millis(5);
+
 /// After this long without a turn, the agent has not served the probes of others: their losses to
 /// it say nothing of the network. Without probes, turns are [`HOUSEKEEPING`] apart.
 const LISTENING_GAP: Nanos = Nanos::from_millis(2_000);
@@ -248,8 +249,8 @@ struct ProbeLoop {
     first_extra: usize,
     /// Notified once a second, for the parts of discovery that check something as often.
     each_second: Arc<Notify>,
-    /// What of the program is released each second. `None` without /proc.
-    mapped: Option<MappedFiles>,
+    /// What of the program is released each second.
+    mapped: MappedFiles,
     unsent: UnsentLog,
     /// A warning was logged since the last list that another node answers for a peer.
     told_of_other: bool,
@@ -283,7 +284,7 @@ impl ProbeLoop {
             slots: 0,
             first_extra: 0,
             each_second: Arc::default(),
-            mapped: MappedFiles::find().ok(),
+            mapped: MappedFiles::find(),
             unsent: UnsentLog::new(settings.interval.into(), settings.timeout.into()),
             told_of_other: false,
         }
@@ -376,10 +377,8 @@ impl ProbeLoop {
             }
             stack::give_back();
         }
-        if (settle::was_asked() || is_due)
-            && let Some(mapped) = &self.mapped
-        {
-            mapped.give_back();
+        if settle::was_asked() || is_due {
+            self.mapped.give_back();
         }
         let drained = self.probers.turn(&mut |method, observation| self.view.statistics.record(method, observation));
         self.displace();

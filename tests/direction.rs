@@ -106,7 +106,7 @@ const STAGES: [(&str, &[&str]); 16] = [
             "sys::proc",
         ],
     ),
-    ("sys", &["sys", "memory::smaps", "limits", "units", "kernel::region", "kernel::scheduling"]),
+    ("sys", &["sys", "memory::pagemap", "memory::smaps", "limits", "units", "kernel::region", "kernel::scheduling"]),
     ("memory", &["memory", "limits", "sys::proc"]),
     (
         "mesh",

@@ -13,6 +13,7 @@ mod category;
 mod classify;
 mod elf;
 pub mod name;
+pub mod pagemap;
 pub mod place;
 pub mod process;
 pub mod smaps;

@@ -9,10 +9,7 @@ use std::path::PathBuf;
 
 use super::classify::{ClassifierSources, FileContent};
 use super::smaps::Mapping;
-use super::{Amounts, Elf};
-
-/// Entries of a page map that are read at a time.
-const ENTRIES: usize = 128;
+use super::{Amounts, Elf, pagemap};
 
 /// Reads the directory of a process in /proc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,32 +104,9 @@ impl ClassifierSources for ProcessFiles {
         }
     }
 
-    /// Reads 8 bytes for each page: bit 63 is present, 62 swapped, 61 of a file or shared
-    /// (Documentation/admin-guide/mm/pagemap.rst).
     fn pages(&mut self, start: u64, end: u64, page: u64) -> Option<Amounts> {
-        const PRESENT: u64 = 1 << 63;
-        const SWAPPED: u64 = 1 << 62;
-        const OF_A_FILE: u64 = 1 << 61;
         let directory = self.directory;
         let map = self.page_map.get_or_insert_with(|| directory.open("pagemap")).as_ref().ok()?;
-        let mut amounts = Amounts::default();
-        let mut entries = [0; ENTRIES * 8];
-        let mut at = start / page;
-        let last = end / page;
-        while at < last {
-            let count = usize::try_from(last - at).unwrap_or(ENTRIES).min(ENTRIES);
-            map.read_exact_at(&mut entries[..count * 8], at * 8).ok()?;
-            for entry in entries[..count * 8].chunks_exact(8) {
-                let entry = u64::from_ne_bytes(entry.try_into().ok()?);
-                if entry & PRESENT != 0 {
-                    let kind = if entry & OF_A_FILE == 0 { &mut amounts.dirty } else { &mut amounts.clean };
-                    *kind += page / 1_024;
-                } else if entry & SWAPPED != 0 {
-                    amounts.swap += page / 1_024;
-                }
-            }
-            at += count as u64;
-        }
-        Some(amounts)
+        pagemap::amounts(map, start..end, page).ok()
     }
 }

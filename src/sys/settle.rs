@@ -8,24 +8,15 @@
 #![expect(unsafe_code, reason = "madvise(2) has no safe wrapper in std")]
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kube_canary_kernel::region::page_bytes;
 
+use crate::memory::pagemap;
 use crate::memory::smaps::{self, Mapping};
 use crate::sys::proc::LINE_BYTES_MAX;
-
-/// Bytes of /proc/self/pagemap about one page.
-const ENTRY_BYTES: usize = 8;
-/// Entries that one read takes. They are on the stack.
-const ENTRIES: usize = 256;
-/// Bits of such an entry (Documentation/admin-guide/mm/pagemap.rst).
-const PRESENT: u64 = 1 << 63;
-const SWAPPED: u64 = 1 << 62;
-const OF_A_FILE: u64 = 1 << 61;
 
 /// Whether pages are to be released at the next turn of the probe thread.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -46,22 +37,19 @@ pub fn was_asked() -> bool {
 pub struct MappedFiles {
     /// Parts of files that were unchanged when they were found.
     unchanged: Vec<Range<usize>>,
-    pagemap: File,
+    pagemap: Option<File>,
 }
 
 impl MappedFiles {
-    /// Finds them in /proc.
-    ///
-    /// # Errors
-    /// The system's error from opening a file of /proc.
-    pub fn find() -> io::Result<Self> {
-        let unchanged = unchanged(&mut File::open("/proc/self/smaps")?);
-        Ok(Self { unchanged, pagemap: File::open("/proc/self/pagemap")? })
+    /// Finds them in /proc. If it is not available, nothing is ever released.
+    pub fn find() -> Self {
+        let unchanged = File::open("/proc/self/smaps").map(|mut smaps| unchanged(&mut smaps));
+        Self { unchanged: unchanged.unwrap_or_default(), pagemap: File::open("/proc/self/pagemap").ok() }
     }
 
     /// Unmaps the pages of every part that this process has never changed.
     pub fn give_back(&self) {
-        for range in self.unchanged.iter().filter(|range| matches!(self.is_releasable(range), Ok(true))) {
+        for range in self.unchanged.iter().filter(|range| self.is_releasable(range)) {
             // SAFETY: the range is an unwritable private mapping of a file, without a page of our
             // own in it, in memory or swapped: the next access reads the same bytes from the file
             // again. It is page-aligned, as all mappings are.
@@ -71,25 +59,12 @@ impl MappedFiles {
 
     /// Whether pages of the range are resident, and all of them are the file's. A debugger's
     /// breakpoint, or the kernel's for a uprobe, is in a page of its own, and would be lost.
-    fn is_releasable(&self, range: &Range<usize>) -> io::Result<bool> {
-        let (page, mut entries, mut is_resident) = (page_bytes(), [0; ENTRIES * ENTRY_BYTES], false);
-        for first in range.clone().step_by(page * ENTRIES) {
-            let read = &mut entries[..(range.end - first).div_ceil(page).min(ENTRIES) * ENTRY_BYTES];
-            self.pagemap.read_exact_at(read, (first / page * ENTRY_BYTES) as u64)?;
-            for entry in read.as_chunks().0.iter().map(|entry| u64::from_ne_bytes(*entry)) {
-                if is_own(entry) {
-                    return Ok(false);
-                }
-                is_resident |= entry & PRESENT != 0;
-            }
-        }
-        Ok(is_resident)
+    fn is_releasable(&self, range: &Range<usize>) -> bool {
+        let Some(map) = &self.pagemap else { return false };
+        let addresses = range.start as u64..range.end as u64;
+        let amounts = pagemap::amounts(map, addresses, page_bytes() as u64);
+        amounts.is_ok_and(|amounts| amounts.clean > 0 && amounts.dirty == 0 && amounts.swap == 0)
     }
-}
-
-/// Whether an entry of pagemap is of a page that no file has.
-const fn is_own(entry: u64) -> bool {
-    entry & SWAPPED != 0 || entry & (PRESENT | OF_A_FILE) == PRESENT
 }
 
 /// Returns the unwritable private mappings of files that hold no anonymous page. These are text and
@@ -137,39 +112,39 @@ mod tests {
     #[test]
     fn a_part_with_a_page_of_our_own_is_kept() {
         let (page, program) = (page_bytes(), File::open("/proc/self/exe").unwrap());
-        let files = MappedFiles { unchanged: Vec::new(), pagemap: File::open("/proc/self/pagemap").unwrap() };
+        let files = MappedFiles::find();
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses the place of a new mapping, which is longer than one read of
         // entries, and stays. It is private, so a write to it does not reach the file.
         let bytes = unsafe {
             let start = libc::mmap(
                 std::ptr::null_mut(),
-                (ENTRIES + 2) * page,
+                (pagemap::ENTRIES + 2) * page,
                 access,
                 libc::MAP_PRIVATE,
                 program.as_raw_fd(),
                 0,
             );
             assert_ne!(start, libc::MAP_FAILED);
-            std::slice::from_raw_parts_mut(start.cast::<u8>(), (ENTRIES + 2) * page)
+            std::slice::from_raw_parts_mut(start.cast::<u8>(), (pagemap::ENTRIES + 2) * page)
         };
         let range = bytes.as_ptr_range();
         let range = range.start as usize..range.end as usize;
         let last = range.end - page..range.end;
-        assert!(!files.is_releasable(&range).unwrap(), "nothing is resident");
-        assert_eq!((bytes[0], files.is_releasable(&range).unwrap()), (0x7f, true));
-        bytes[(ENTRIES + 1) * page] = 1;
-        assert_eq!([range.clone(), last].map(|range| files.is_releasable(&range).unwrap()), [false; 2]);
-        assert!(files.is_releasable(&(range.start..range.end - page)).unwrap());
+        assert!(!files.is_releasable(&range), "nothing is resident");
+        assert_eq!((bytes[0], files.is_releasable(&range)), (0x7f, true));
+        bytes[(pagemap::ENTRIES + 1) * page] = 1;
+        assert_eq!([range.clone(), last].map(|range| files.is_releasable(&range)), [false; 2]);
+        assert!(files.is_releasable(&(range.start..range.end - page)));
         MappedFiles { unchanged: vec![range], ..files }.give_back();
-        assert_eq!(bytes[(ENTRIES + 1) * page], 1);
+        assert_eq!(bytes[(pagemap::ENTRIES + 1) * page], 1);
     }
 
     #[test]
     fn the_program_runs_after_its_pages_are_released() {
         let before = unchanged(&mut File::open("/proc/self/smaps").unwrap());
         assert!(!before.is_empty());
-        MappedFiles::find().unwrap().give_back();
+        MappedFiles::find().give_back();
         assert_eq!(format!("{:.3}", std::hint::black_box(1.0_f64).sin()), "0.841");
     }
 }

@@ -71,7 +71,8 @@ pub struct Cluster {
     lease: String,
     uid: Option<String>,
     next_patch: Instant,
-    mapped: Option<MappedFiles>,
+    /// What of the program is released between requests.
+    pub mapped: MappedFiles,
     /// The number of requests so far.
     pub requests: u64,
 }
@@ -95,15 +96,8 @@ impl Cluster {
             api: ApiConnection::new(config.into(), ConnectionUse::Read),
             uid: None,
             next_patch: Instant::now(),
-            mapped: MappedFiles::find().ok(),
+            mapped: MappedFiles::find(),
             requests: 0,
-        }
-    }
-
-    /// Releases the code that has run, until it runs again.
-    pub fn give_back_code(&self) {
-        if let Some(mapped) = &self.mapped {
-            mapped.give_back();
         }
     }
 
@@ -119,7 +113,7 @@ impl Cluster {
         let request = ApiRequest::json(method, path, body);
         let answer = self.api.call(&request, OBJECT_BYTES_MAX).await;
         // Between two patches, and until the next round, none of its code is resident.
-        self.give_back_code();
+        self.mapped.give_back();
         answer.map_err(|failure| ClusterError::Request { operation, failure })
     }
 

@@ -130,7 +130,7 @@ pub async fn run_until(settings: &ActSettings, stopped: impl Future<Output = ()>
             let round = async {
                 rounds.tick().await;
                 actor.round().await;
-                actor.cluster.give_back_code();
+                actor.cluster.mapped.give_back();
             };
             tokio::select! {
                 () = round => {}
@@ -241,7 +241,7 @@ impl<'a> Actor<'a> {
         if self.state.is_some() {
             self.hear().await;
             // What asks agents is other code than what asks the API server.
-            self.cluster.give_back_code();
+            self.cluster.mapped.give_back();
             self.read_nodes().await;
             self.keep_lease().await;
         }
