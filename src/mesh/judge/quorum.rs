@@ -135,7 +135,8 @@ fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
     let since = group.iter().filter_map(|verdict| verdict.since_unix_seconds.map(std::cmp::Reverse));
     let since = if since.clone().count() > 0 { Some(middle(since).0) } else { None };
     let ended = Some(middle(group.iter().map(|verdict| verdict.ended_unix_seconds.unwrap_or(u64::MAX))));
-    let ended = ended.filter(|end| *end < u64::MAX);
+    // The later beginning of a short fault may follow the earlier end.
+    let ended = ended.filter(|end| *end < u64::MAX).map(|end| end.max(since.unwrap_or(0)));
     let severity = middle(group.iter().map(|verdict| verdict.severity));
     let count = |direction: Direction| group.iter().filter(|verdict| verdict.direction == direction).count();
     let direction = [Direction::In, Direction::Out].into_iter().find(|direction| count(*direction) * 2 > group.len());
@@ -455,6 +456,8 @@ mod tests {
             agreed(&all).iter().map(|verdict| (verdict.since_unix_seconds, verdict.ended_unix_seconds)).collect();
         assert_eq!(times, [(Some(1_015), Some(1_090)), (Some(5_010), Some(5_100))]);
         assert!(agreed(&[said(&[at(1_000, 1_100)]), said(&[at(1_161, 1_200)])]).is_empty());
+        let short = &agreed(&[said(&[at(1_000, 1_004)]), said(&[at(1_005, 1_009)])])[0];
+        assert_eq!((short.since_unix_seconds, short.ended_unix_seconds), (Some(1_005), Some(1_005)));
         let flagged = |verdict: Verdict| Verdict { unconfirmed: true, ..verdict };
         let taken_over = [said(&[flagged(at(1_000, 1_100))]), said(&[at(1_000, 1_100)])];
         assert!(agreed(&taken_over)[0].unconfirmed, "both know it from one");
