@@ -223,7 +223,7 @@ pub fn verdicts_of_reports(data: &[u8]) {
             matrix.peer(&Peer {
                 node: Cow::Owned(name(peer[0])),
                 zone: zone(peer[0]),
-                network: [Network::Pod, Network::Pod, Network::Node, Network::Other][usize::from(peer[1] % 4)],
+                network: [Network::Pod, Network::Node][usize::from(peer[1] % 4 / 2)],
                 protocol: [Protocol::Icmp, Protocol::Icmp, Protocol::Icmpv6, Protocol::Other]
                     [usize::from(peer[1] >> 2 & 3)],
                 state: [

@@ -25,6 +25,7 @@ const STAGES: [(&str, &[&str]); 16] = [
             "http::client",
             "http::lines",
             "http::tls",
+            "method",
             "sys::files",
             "units",
             "limits",

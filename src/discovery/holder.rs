@@ -55,7 +55,7 @@ pub fn mark_displaced(peers: &mut [PeerSpec]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discovery::update::Network;
+    use crate::method::Network;
 
     fn marks(entries: &[(&str, &str, Readiness, Network)]) -> Vec<bool> {
         let spec = |&(node, address, readiness, network): &(&str, &str, _, _)| PeerSpec {

@@ -36,7 +36,7 @@ pub use roster::Roster;
 pub use selection::{Scheme, Selection, select};
 pub use source::{DiscoveryError, DiscoverySource, run};
 pub use static_list::StaticConfig;
-pub use update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Questions, Readiness, Update, Updates};
+pub use update::{MeshFacts, Ourselves, PeerList, PeerSpec, Questions, Readiness, Update, Updates};
 
 /// Entry points to private parsers, for the targets in `fuzz/`.
 #[cfg(feature = "fuzzing")]

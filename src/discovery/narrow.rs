@@ -19,7 +19,8 @@ use crate::discovery::members::{MemberId, Members};
 use crate::discovery::ranks::{ListedMember, RankedBy, Ranks};
 use crate::discovery::roster::Roster;
 use crate::discovery::selection::{Selection, select};
-use crate::discovery::update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec, Readiness, Update, Updates};
+use crate::discovery::update::{MeshFacts, Ourselves, PeerList, PeerSpec, Readiness, Update, Updates};
+use crate::method::Network;
 
 /// Runs a source and passes on what it sends, narrowed, until the receiver is closed
 /// or the source ends. `ranked_by` says whether the source gives names.

@@ -12,7 +12,7 @@
 //! * The probe loop may doubt a node's address, which the source does not know. The address of its
 //!   pod is asked about instead.
 //!
-//! [`Network::Node`]: crate::discovery::Network::Node
+//! [`Network::Node`]: crate::method::Network::Node
 
 mod addresses;
 mod doubts;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 
 use crate::discovery::roster::Roster;
+use crate::method::Network;
 
 /// The readiness of a peer, as a source reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,30 +18,6 @@ pub enum Readiness {
     Unready,
     /// Terminating. It is probed, but its losses are no alarm.
     Terminating,
-}
-
-/// The network of a node that an address is on. It is the `network` label.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Network {
-    /// The pods' network, often an overlay.
-    #[default]
-    Pod,
-    /// The nodes' own network, which carries the pods' network.
-    Node,
-}
-
-impl Network {
-    /// Both networks, in label order.
-    pub const ALL: [Self; 2] = [Self::Pod, Self::Node];
-
-    /// Returns the label value.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Pod => "pod",
-            Self::Node => "node",
-        }
-    }
 }
 
 /// One address of one node, as a source lists it.

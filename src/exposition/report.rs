@@ -9,8 +9,8 @@ use crate::limits::{FLOW_NATS_MIN, HOUR_PEERS_MAX};
 use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
 use crate::report::compact::losses_beyond_chance;
 use crate::report::{
-    Age, FLOWS_LISTED_MAX, Flows, HoleNotice, LosingFlow, MtuHole, Network, Peer, PeerState, Protocol, RecentPeer,
-    RecentSource, Source, Suspect, TenMinutes, Way,
+    Age, FLOWS_LISTED_MAX, Flows, HoleNotice, LosingFlow, MtuHole, Peer, PeerState, Protocol, RecentPeer, RecentSource,
+    Source, Suspect, TenMinutes, Way,
 };
 use crate::statistics::{FlowWay, LagCounts, MtuReading, OwnCounters, RecentOwn, Statistics, UdpLinks};
 use crate::sys::{clock, proc};
@@ -157,10 +157,7 @@ pub fn peer<'a>(
     Some(Peer {
         node: Cow::Borrowed(peer.node()),
         zone: Cow::Borrowed(zone),
-        network: match peer.network() {
-            peers::Network::Pod => Network::Pod,
-            peers::Network::Node => Network::Node,
-        },
+        network: peer.network(),
         protocol: match (method, peer.family()) {
             (Method::Icmp, Family::V4) => Protocol::Icmp,
             (Method::Icmp, Family::V6) => Protocol::Icmpv6,
@@ -306,7 +303,7 @@ mod tests {
     use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX, STRANGERS_MAX};
     use crate::prober::SendError;
     use crate::prober::udp::trace::{HOPS_MAX, TraceFinding};
-    use crate::report::{Session, Stranger};
+    use crate::report::{Network, Session, Stranger};
     use crate::statistics::SendLag;
 
     /// The longest number.

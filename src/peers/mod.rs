@@ -22,8 +22,8 @@ pub use peer::{ListedPeer, Presence};
 
 use std::net::IpAddr;
 
-pub use crate::discovery::{ListedMember, Network, Ranked, Roster, name_in_reports};
-pub use crate::method::{Family, Method, Methods};
+pub use crate::discovery::{ListedMember, Ranked, Roster, name_in_reports};
+pub use crate::method::{Family, Method, Methods, Network};
 
 /// Names method and family together, as the `protocol` label does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

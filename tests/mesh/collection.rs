@@ -3,8 +3,9 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::thread;
 
-use kube_canary::discovery::{Network, PeerSpec};
+use kube_canary::discovery::PeerSpec;
 use kube_canary::limits::MESH_REPORTS_MAX;
+use kube_canary::report::Network;
 
 use crate::agents::{Answer, Mesh, errors, nodes, peer, row, spec};
 use crate::http_support::{self, Closed, get};

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 
 use kube_canary::allocator;
-use kube_canary::discovery::{Network, PeerList, PeerSpec};
+use kube_canary::discovery::{PeerList, PeerSpec};
 use kube_canary::exposition::{
     About, AgentMetrics, AgentMetricsConfig, Format, Health, HeardStrangers, LinkSeries, MetricsBody, PeerTraces,
     SeriesSettings, View, Walks,
@@ -13,6 +13,7 @@ use kube_canary::http::{Render as _, ServerStats};
 use kube_canary::limits::{FRAME_BYTES, LEAVE_GRACE};
 use kube_canary::peers::{Directory, Method, Methods, OwnNode, Presence, SlotId};
 use kube_canary::prober::{Event, Observation};
+use kube_canary::report::Network;
 use kube_canary::statistics::{Scale, Statistics};
 use kube_canary::units::Nanos;
 

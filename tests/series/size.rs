@@ -2,11 +2,11 @@
 //! names are as long as those of a large cloud.
 
 use kube_canary::allocator::finder::unfollowed;
-use kube_canary::discovery::Network;
 use kube_canary::exposition::{Format, LinkSeries};
 use kube_canary::limits::{MAX_SERIES_DEFAULT, MAX_SERIES_MAX, MAX_SERIES_MIN};
 use kube_canary::peers::Methods;
 use kube_canary::prober::{Event, SendError, Stamp};
+use kube_canary::report::Network;
 use kube_canary::units::Nanos;
 
 use crate::leaks::NoLeaks;

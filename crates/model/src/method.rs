@@ -165,6 +165,31 @@ impl Family {
     }
 }
 
+/// The network of a node that an address is on. It is the `network` label.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[repr(u8)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// The pods' network, often an overlay.
+    #[default]
+    Pod,
+    /// The nodes' own network, which carries the pods' network.
+    Node,
+}
+
+impl Network {
+    /// Both networks, in label order.
+    pub const ALL: [Self; 2] = [Self::Pod, Self::Node];
+
+    /// Returns the label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Node => "node",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -217,7 +217,7 @@ fn add_loss_verdicts(mesh: &MeshContext<'_>, causes: &LossCauses<'_>, verdicts: 
         }
         let (protocol, pods) = (causes.protocol(place), &causes.of_pods[place]);
         let (scope, detail, shared) = match causes.network(place) {
-            Network::Pod | Network::Other => (&causes.pods, pods, None),
+            Network::Pod => (&causes.pods, pods, None),
             Network::Node => {
                 let is_shared = finding.layers & causes.pods.layers != 0 && pods.both.lost > 0;
                 (&causes.nodes, &causes.of_nodes[place], is_shared.then_some(pods))

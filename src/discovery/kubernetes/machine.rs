@@ -32,8 +32,9 @@ use crate::discovery::members::{MemberId, Members};
 use crate::discovery::ranks::{RankedBy, Ranks};
 use crate::discovery::roster::Roster;
 use crate::discovery::selection::{Selection, select};
-use crate::discovery::update::{MeshFacts, Network, Ourselves, PeerList, PeerSpec};
+use crate::discovery::update::{MeshFacts, Ourselves, PeerList, PeerSpec};
 use crate::limits;
+use crate::method::Network;
 
 /// The request that must be sent next to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use crate::discovery::address::valid_host_address;
 use crate::discovery::holder::mark_displaced;
 use crate::discovery::identity::{AskSchedule, IdentityAnswer, IdentityQuestion, next_due};
-use crate::discovery::update::{Network, Ourselves, PeerList, PeerSpec, Readiness};
+use crate::discovery::update::{Ourselves, PeerList, PeerSpec, Readiness};
 use crate::limits::PEER_SLOTS_MAX;
+use crate::method::Network;
 
 /// How long the node addresses of a peer that has left the list are kept. A replaced pod is absent
 /// for less time, image pull included. A machine that is recreated under its old name, perhaps at

@@ -19,7 +19,7 @@ use crate::limits::{
 use crate::mesh::verdicts::{
     self, Headline, Judgement, MeshState, Overall, RankedVerdicts, UnsentEntry, UnsentProbes, Verdict, wording,
 };
-use crate::report::{JUDGE_PROTOCOL, JudgeAnswer, Missing, Network, at_most};
+use crate::report::{JUDGE_PROTOCOL, JudgeAnswer, Missing, at_most};
 
 /// The path at which a judge serves its document.
 pub const PATH: &str = "/api/v1/judge/verdicts";
@@ -290,13 +290,10 @@ fn is_valid(held: &Held) -> bool {
 /// Whether a verdict is one that a judge of this version may write: it has the id that its subject
 /// gives it, and its names are bounded.
 pub fn is_valid_verdict(verdict: &Verdict) -> bool {
-    let Verdict { subject, members, mentions, example, network, .. } = verdict;
+    let Verdict { subject, members, mentions, example, .. } = verdict;
     let of_example = example.iter().flat_map(|example| [&example.from, &example.to]);
     let names = members.iter().flatten().chain(mentions.iter().map(|(_, name)| name)).chain(of_example);
-    verdict.id == verdicts::id(verdict)
-        && subject.len() <= SUBJECT_BYTES_MAX
-        && *network != Network::Other
-        && names.map(String::as_str).all(is_name)
+    verdict.id == verdicts::id(verdict) && subject.len() <= SUBJECT_BYTES_MAX && names.map(String::as_str).all(is_name)
 }
 
 const fn is_name(name: &str) -> bool {
@@ -312,7 +309,7 @@ fn json(value: &impl Serialize) -> String {
 pub mod tests {
     use super::*;
     use crate::mesh::verdicts::{UNSENT_MAX, UnexplainedLosses, WorstLink};
-    use crate::report::Method;
+    use crate::report::{Method, Network};
     use crate::verdict::{Example, Mention};
 
     pub fn verdict(kind: &str, subject: &str) -> Verdict {

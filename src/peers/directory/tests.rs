@@ -1,5 +1,6 @@
 use super::*;
-use crate::discovery::{Network, Readiness};
+use crate::discovery::Readiness;
+use crate::peers::Network;
 use crate::peers::Presence;
 
 fn spec(text: &str) -> PeerSpec {

@@ -46,10 +46,9 @@ const NAME_MAX: usize = u8::MAX as usize;
 const OBJECTS_MAX: usize = 8;
 const PROTOCOLS: [Protocol; 6] =
     [Protocol::Icmp, Protocol::Icmpv6, Protocol::Udp, Protocol::Udpv6, Protocol::Tcp, Protocol::Tcpv6];
-const NETWORKS: [Network; 2] = [Network::Pod, Network::Node];
 const STATES: [PeerState; 4] = [PeerState::Ready, PeerState::Unready, PeerState::Terminating, PeerState::Left];
 /// Codes of protocol and network.
-const PLACES: usize = NETWORKS.len() * PROTOCOLS.len();
+const PLACES: usize = Network::ALL.len() * PROTOCOLS.len();
 /// Bytes of the longest object, and of the head of a node.
 const OBJECT_BYTES_MAX: usize = 101;
 const NODE_BYTES: usize = 9;
@@ -282,9 +281,9 @@ fn whole(value: f64) -> u32 {
 /// Returns the code of a peer's protocol, network and state.
 fn kind(peer: &Peer<'_>) -> Option<u8> {
     let protocol = PROTOCOLS.iter().position(|protocol| *protocol == peer.protocol)?;
-    let network = NETWORKS.iter().position(|network| *network == peer.network)?;
+    let network = peer.network as usize;
     let state = STATES.iter().position(|state| *state == peer.state)?;
-    u8::try_from((state * NETWORKS.len() + network) * PROTOCOLS.len() + protocol).ok()
+    u8::try_from((state * Network::ALL.len() + network) * PROTOCOLS.len() + protocol).ok()
 }
 
 /// Returns the code of the protocol and the network of a kind, and that of its state.
@@ -364,7 +363,7 @@ impl CompactPeer {
         };
         let ten_minutes = |(minutes, sent, lost)| TenMinutes { seconds: f64::from(minutes) * 60.0, sent, lost };
         Some(Peer {
-            network: NETWORKS[of / PROTOCOLS.len()],
+            network: Network::ALL[of / PROTOCOLS.len()],
             protocol,
             state,
             usual_rtt_p50_seconds: time_seconds(self.usual_rtt),

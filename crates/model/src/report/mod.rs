@@ -35,7 +35,7 @@ pub use weighed::weighed_loss;
 
 use crate::check::{CHECKS_MAX, Check};
 use crate::limits::{REPORT_PEERS_MAX, STRANGERS_MAX};
-pub use crate::method::{Method, Methods};
+pub use crate::method::{Method, Methods, Network};
 pub use crate::send_error::SendError;
 
 /// The path of the report.
@@ -350,31 +350,6 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>,
     deserializer.deserialize_str(Text)
 }
 
-/// The network whose address is probed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Network {
-    /// The pod's address.
-    #[default]
-    Pod,
-    /// The node's own address.
-    Node,
-    /// A network that this version does not know.
-    #[serde(other)]
-    Other,
-}
-
-impl Network {
-    /// Returns the name of the network.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Pod => "pod",
-            Self::Node => "node",
-            Self::Other => "other",
-        }
-    }
-}
-
 /// State of a peer in a source's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -496,11 +471,11 @@ mod tests {
     }
 
     #[test]
-    fn unknown_networks_protocols_and_states_are_other() {
-        let text = r#"{"node":"b\"","network":"overlay","protocol":"sctp","state":"paused","recent":{"sent":1}}"#;
+    fn unknown_protocols_and_states_are_other() {
+        let text = r#"{"node":"b\"","protocol":"sctp","state":"paused","recent":{"sent":1}}"#;
         let peer: Peer = serde_json::from_str(text).expect("a peer");
         assert_eq!(peer.node, "b\"");
-        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Other, Protocol::Other, PeerState::Other));
+        assert_eq!((peer.network, peer.protocol, peer.state), (Network::Pod, Protocol::Other, PeerState::Other));
         assert!(!peer.state.is_evidence());
     }
 
@@ -508,6 +483,7 @@ mod tests {
     fn an_object_without_a_name_is_an_error() {
         assert!(serde_json::from_str::<Source>("{}").is_err());
         assert!(serde_json::from_str::<Peer>("{\"node\":7}").is_err());
+        assert!(serde_json::from_str::<Peer>(r#"{"node":"b","network":"overlay"}"#).is_err());
     }
 
     #[test]

@@ -101,7 +101,6 @@ fn a_node_that_leaves_is_no_evidence_and_no_node_probes_itself() {
         matrix.peer(&Peer { state, ..peer(name) });
     }
     matrix.peer(&Peer { protocol: Protocol::Other, ..peer("e") });
-    matrix.peer(&Peer { network: Network::Other, ..peer("e") });
     matrix.end_row();
     assert_eq!(matrix.cell_count(), 1);
     assert!(matrix.get(number(&matrix, "b")).is_leaving() && matrix.get(number(&matrix, "c")).is_leaving());
