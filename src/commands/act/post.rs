@@ -20,14 +20,13 @@ use crate::config::{HttpUrl, Receiver};
 use crate::discovery::{dns, random};
 use crate::http::client::{HttpConnection, RequestBody, chain};
 use crate::http::tls::{self, Trust};
+use crate::limits::AUTHORITIES_BYTES_MAX;
 use crate::sys::{clock, files};
 
 /// Timeout of one attempt.
 const ATTEMPT: Duration = Duration::from_secs(10);
 /// Bytes of a file with a URL or a key.
 const SECRET_BYTES_MAX: u64 = 8 << 10;
-/// Bytes of a file with authorities.
-const AUTHORITIES_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
