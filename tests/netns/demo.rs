@@ -106,7 +106,7 @@ fn a_delay_is_measured() {
         let body = response.map_err(|error| error.to_string())?.body;
         let report: Value = serde_json::from_str(&body).map_err(|error| error.to_string())?;
         let peers = report["peers"].as_array().ok_or("no peers")?;
-        let is_slow = |peer: &Value| peer["rtt_p50_seconds"].as_f64().is_some_and(|p50| p50 >= 0.02);
+        let is_slow = |peer: &Value| peer["recent"]["rtt_p50_seconds"].as_f64().is_some_and(|p50| p50 >= 0.02);
         // Two peers, each by three protocols.
         if peers.len() == 6 && peers.iter().all(is_slow) { Ok(()) } else { Err(body) }
     });
