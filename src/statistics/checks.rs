@@ -94,6 +94,8 @@ pub struct CheckRecord {
     since: Option<Nanos>,
     /// Attempts since then, and those that failed or were slow.
     since_counts: (u16, u16),
+    /// When the last row of bad attempts began, and how many it has.
+    bad_row: (Nanos, u16),
     reaches_itself: bool,
     /// The last times of answered attempts, in microseconds.
     times: [u32; TIMES],
@@ -243,6 +245,7 @@ impl CheckRecord {
             failed_in_row: 0,
             since: None,
             since_counts: (0, 0),
+            bad_row: (Nanos::default(), 0),
             reaches_itself: false,
             times: [0; TIMES],
             times_len: 0,
@@ -302,8 +305,25 @@ impl CheckRecord {
         }
         let (tried, bad) = &mut self.since_counts;
         (*tried, *bad) = (tried.saturating_add(1), bad.saturating_add(u16::from(is_bad)));
+        self.bad_row = match self.bad_row {
+            _ if !is_bad => (now, 0),
+            (_, 0) => (now, 1),
+            (begin, count) => (begin, count.saturating_add(1)),
+        };
         self.good_in_row = if is_bad { 0 } else { self.good_in_row.saturating_add(1) };
         self.since = self.since.filter(|_| self.good_in_row < self.good_ends());
+        self.begin_anew();
+    }
+
+    /// Lets a fault begin with the present row of bad attempts, if those before are too few for it.
+    /// A bad attempt now and then is no fault, and the one that follows would begin too early.
+    fn begin_anew(&mut self) {
+        let ((begin, row), (tried, bad)) = (self.bad_row, self.since_counts);
+        let (tried, bad) = (tried.saturating_sub(row), bad.saturating_sub(row));
+        let rate = f64::from(bad) / f64::from(tried.max(1));
+        if row == RATE_FROM && bad < RATE_FROM && rate.powi(RATE_FROM.into()) < CHANCE {
+            (self.since, self.since_counts) = (Some(begin), (row, row));
+        }
     }
 
     /// Returns the number of good attempts in a row after which what failed is over.

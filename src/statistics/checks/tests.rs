@@ -259,6 +259,23 @@ fn a_fault_begins_with_its_first_failure_and_ends_after_some_good_attempts() {
 }
 
 #[test]
+fn a_failure_now_and_then_is_no_beginning_of_the_fault_that_follows() {
+    // After these attempts, one a second, four fail. The fault begins with this one.
+    let same = [("..x..", 2), ("..xx..", 2), ("..x.x.x..", 2)];
+    let another = [("..x...", 6), ("..x....x....", 12), ("x.........", 10)];
+    for (before, begin) in same.into_iter().chain(another) {
+        let board = board();
+        for (second, of) in (600..).zip(before.chars().chain("xxxx".chars())) {
+            board.at(second, &if of == '.' { good(1) } else { failed(CheckFailure::Timeout) });
+        }
+        let since = report(&board, 603 + before.len() as u64).since_unix_seconds.expect("a beginning");
+        let begun = clock::realtime_of(ms((600 + begin) * 1_000)).as_secs();
+        // The clock may move on between two readings.
+        assert!(since.abs_diff(begun) <= 1, "{before}: {since}, and not {begun}");
+    }
+}
+
+#[test]
 fn the_rarer_failures_are_the_more_good_attempts_end_them() {
     // Of each four attempts, this many fail; then good ones follow.
     let ends_after = |failing: u64| {
