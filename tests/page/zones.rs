@@ -127,7 +127,12 @@ fn a_node_opens_its_last_hour_and_so_does_its_address() {
     assert_eq!(browser.text("$('link-title').textContent"), "node-07");
     let text = browser.text("$('link-figures').textContent");
     assert!(text.starts_with("Of all its links: the mean loss, "), "{text}");
-    assert_eq!((agent.hours(), collections(&agent)), (vec!["node-07/*".to_owned()], 0));
+    assert_eq!(agent.hours(), ["node-07/*"]);
+    // Its checks are in its report, and no other is asked for.
+    let checks = "document.querySelector('#link-figures tbody').rows[0].innerText";
+    browser.until("document.querySelector('#link-figures tbody')?.rows.length");
+    assert!(browser.text(checks).starts_with("dns (dns)"), "{}", browser.text(checks));
+    assert_eq!((agent.named(), collections(&agent)), (vec![vec!["node-07".to_owned()]], 1));
     let address = browser.text("location.search");
     assert_eq!(address, "?from=node-07&to=*");
     assert_eq!(browser.console(), [""; 0]);
