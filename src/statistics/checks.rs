@@ -305,11 +305,11 @@ impl CheckRecord {
         }
         let (tried, bad) = &mut self.since_counts;
         (*tried, *bad) = (tried.saturating_add(1), bad.saturating_add(u16::from(is_bad)));
-        self.bad_row = match self.bad_row {
-            _ if !is_bad => (now, 0),
-            (_, 0) => (now, 1),
-            (begin, count) => (begin, count.saturating_add(1)),
-        };
+        let (begin, row) = &mut self.bad_row;
+        *row = if is_bad { row.saturating_add(1) } else { 0 };
+        if *row == 1 {
+            *begin = now;
+        }
         self.good_in_row = if is_bad { 0 } else { self.good_in_row.saturating_add(1) };
         self.since = self.since.filter(|_| self.good_in_row < self.good_ends());
         self.begin_anew();

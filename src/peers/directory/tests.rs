@@ -1,7 +1,6 @@
 use super::*;
 use crate::discovery::Readiness;
-use crate::peers::Network;
-use crate::peers::Presence;
+use crate::peers::{Network, Presence};
 
 fn spec(text: &str) -> PeerSpec {
     let (node, rest) = text.split_once('=').unwrap();
