@@ -79,13 +79,14 @@ impl SampleLines {
                 self.family += 1;
                 continue;
             }
-            if !self.header_written {
-                text::header(out, self.format, family.name, family.help, family.kind());
-                self.header_written = true;
-            }
             if self.current.is_none() && !self.load(subjects, family) {
                 (self.family, self.header_written, self.subject) = (self.family + 1, false, 0);
                 continue;
+            }
+            // A family without a subject has no header either, as in protobuf.
+            if !self.header_written {
+                text::header(out, self.format, family.name, family.help, family.kind());
+                self.header_written = true;
             }
             if !self.write_samples(subjects, family, out) {
                 return true;

@@ -169,6 +169,11 @@ impl Messages {
                 }
                 let shapes = (0..layout.labels.len()).filter_map(|subject| layout.shape(subjects, family, subject));
                 let bytes = shapes.map(|shape| shape.bytes()).sum();
+                // Some parsers leave out a family without a metric, and others do not.
+                if bytes == 0 {
+                    self.family += 1;
+                    continue;
+                }
                 protobuf::family(out, family.name, family.help, family.kind(), bytes);
                 self.header_written = true;
             }
