@@ -23,7 +23,7 @@ use crate::probing::{
     LONG, Named, PORT, Total, Totals, agents, all_clean, count, evident, in_short, link, links, losses, peers_file,
     picture, watch,
 };
-use crate::verdicts::{alone, judged, list};
+use crate::verdicts::{judged, list, place};
 
 const NAMES: [&str; 12] = ["l1", "l2", "l3", "l4", "l5", "l6", "r1", "r2", "r3", "r4", "r5", "r6"];
 const LEFT: usize = 6;
@@ -283,7 +283,7 @@ fn wait_for_probes(agents: &[Agent<'_>], before: &Totals, probes: u64) -> Vec<Va
 
 /// One of `cables` next hops drops the packets that match `which`.
 fn a_bad_next_hop_is_named(cables: usize, which: &str) {
-    let _alone = alone();
+    let _place = place();
     let fabric = Fabric::new(cables);
     let agents = agents(&fabric.mesh, &peers_file(&fabric.mesh), &TIMEOUT);
     all_clean(&agents, &[("icmp", 5), ("udp", 16), ("tcp", 1)]);
@@ -400,7 +400,7 @@ fn one_of_16_next_hops_that_loses_a_fifth_is_named_with_its_flows() {
 /// `KUBE_CANARY_TEST_FABRIC_PROBES=3600` makes it an hour.
 #[test]
 fn a_healthy_fabric_has_no_verdict_and_shows_its_hops() {
-    let _alone = alone();
+    let _place = place();
     let probes =
         std::env::var("KUBE_CANARY_TEST_FABRIC_PROBES").ok().map_or(PROBES, |it| it.parse().expect("a number"));
     let limit = LONG + std::time::Duration::from_secs(2 * probes);
@@ -414,7 +414,7 @@ fn a_healthy_fabric_has_no_verdict_and_shows_its_hops() {
         for ((source, peer, protocol), Total { lost, .. }) in totals.iter() {
             assert_eq!(lost, 0, "{source} to {peer} by {protocol}");
         }
-        let found = losses(&reports);
+        let found = judged(&reports, &[]);
         assert!(found.is_empty(), "{found:?}");
         let fewest = fewest(&totals, &before);
         if fewest >= probes { Ok(reports) } else { Err(format!("{fewest} of {probes} probes")) }

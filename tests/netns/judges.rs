@@ -10,7 +10,7 @@ use crate::common::until::{until, until_within};
 use crate::faults::Faults;
 use crate::mesh::{Agent, Mesh, Socket};
 use crate::probing::count;
-use crate::verdicts::alone;
+use crate::verdicts::place;
 
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 const PORT: u16 = 9_877;
@@ -38,7 +38,7 @@ fn three_judges(agents: &[Agent<'_>]) -> Vec<usize> {
 
 #[test]
 fn judges_give_a_losing_link_the_same_id_and_one_that_is_killed_is_replaced() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&NAMES);
     let _faults = losing_link(&mesh);
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
@@ -64,7 +64,7 @@ fn judges_give_a_losing_link_the_same_id_and_one_that_is_killed_is_replaced() {
 
 #[test]
 fn a_judgement_that_panics_leaves_probing_and_the_verdicts_of_the_others() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&NAMES);
     let _faults = losing_link(&mesh);
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);
@@ -121,7 +121,7 @@ fn link(document: &Value) -> Option<&Value> {
 
 #[test]
 fn all_agents_give_the_answer_of_the_judges_and_two_that_are_killed_at_once_leave_their_past() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&NAMES);
     let faults = losing_link(&mesh);
     let peers = mesh.peers_file(|node| vec![node.ipv4()]);

@@ -4,11 +4,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::common::process::unique;
 use crate::common::until::until;
 use crate::mesh::{Agent, Mesh};
 use crate::namespace::DIRECTORY;
-use crate::probing::{LONG, Total, agent_on, link, reports, watch};
+use crate::probing::{LONG, LinkName, Total, agent_on, link, links, reports, watch};
 
 /// The members. The first two have the address of the agent outside.
 const MEMBERS: [&str; 3] = ["a", "b", "c"];
@@ -35,11 +37,14 @@ fn an_agent_outside_probes_those_that_know_it_and_says_that_it_is_no_member() {
     });
     let agents = [agent_on(out, &peers, &["--membership", "outside"])];
     let seen = watch(&agents, "every link has some probes", LONG, |reports| {
-        let all = MEMBERS.iter().flat_map(|node| ["icmp", "udp", "tcp"].map(|protocol| (node, protocol)));
-        let is_known = |(node, protocol): (&&str, &str)| {
-            Total::of(link(&reports, "out", node, protocol)).decided() >= if protocol == "tcp" { 5 } else { 30 }
+        let is_known = |((_, _, protocol), link): (LinkName, &Value)| {
+            Total::of(link).decided() >= if protocol == "tcp" { 5 } else { 30 }
         };
-        if all.into_iter().all(is_known) { Ok(reports) } else { Err(reports[0].to_string()) }
+        if links(&reports).count() == 9 && links(&reports).all(is_known) {
+            Ok(reports)
+        } else {
+            Err(reports[0].to_string())
+        }
     });
     for node in MEMBERS {
         for protocol in ["icmp", "udp", "tcp"] {

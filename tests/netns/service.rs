@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::process::unique;
-use crate::common::until::{PATIENCE, until_within};
+use crate::common::until::{PATIENCE, until, until_within};
 use crate::faults::Faults;
 use crate::mesh::{Agent, Mesh, Node, SETTLED, Socket, all_clean, pairs};
 use crate::namespace::{DIRECTORY, run};
@@ -55,8 +55,11 @@ fn serve_names(socket: &UdpSocket, addresses: &[Ipv4Addr], stop: &AtomicBool) {
 fn ask(mesh: &Mesh, node: &Node, line: &[&str]) -> (Option<i32>, Value) {
     let addresses: Vec<Ipv4Addr> = mesh.nodes.iter().map(|node| node.ipv4().parse().expect("an address")).collect();
     let stop = AtomicBool::new(false);
-    let socket =
-        node.namespace.within(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).expect("nobody else serves names"));
+    // Between its fork and its exec, a process that another test starts has the socket of the last
+    // call as well.
+    let socket = until("nobody else serves names", || {
+        node.namespace.within(|| UdpSocket::bind((Ipv4Addr::LOCALHOST, 53))).map_err(|error| error.to_string())
+    });
     socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
     let output = thread::scope(|scope| {
         scope.spawn(|| serve_names(&socket, &addresses, &stop));

@@ -24,7 +24,7 @@ use crate::probing::{
 };
 use crate::random::Random;
 use crate::udp::{REQUEST, reflector, request, settled};
-use crate::verdicts::alone;
+use crate::verdicts::place;
 
 /// Writes a peers file of these nodes. All others are strangers.
 fn peers_file(nodes: &[&Node]) -> PathBuf {
@@ -113,7 +113,7 @@ fn connect_until_closed(from: &Node, to: SocketAddr) {
 fn a_thousand_strangers_a_second_are_closed_and_take_no_handshake_of_a_member() {
     /// Handshakes of a member beside those of its agent.
     const HANDSHAKES: usize = 200;
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&["a", "b", "stranger"]);
     let (a, b, stranger) = (mesh.node("a"), mesh.node("b"), mesh.node("stranger"));
     let agents = agents_on(&[a, b], &peers_file(&[a, b]), &[]);
@@ -144,7 +144,7 @@ fn a_thousand_strangers_a_second_are_closed_and_take_no_handshake_of_a_member() 
 
 #[test]
 fn a_loss_of_handshakes_is_found_beside_3000_strangers_a_second() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&["n1", "n2", "n3", "n4", "stranger"]);
     let nodes = ["n1", "n2", "n3", "n4"].map(|name| mesh.node(name));
     let (n1, stranger) = (nodes[0], mesh.node("stranger"));
@@ -226,7 +226,7 @@ fn take_nothing(agents: &[Agent<'_>], forged: &UdpSocket) {
 
 #[test]
 fn a_flood_with_the_forged_address_of_a_member_takes_no_answer_of_that_member() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&["a", "b", "stranger"]);
     let (a, b) = (mesh.node("a"), mesh.node("b"));
     let agents = agents_on(&[a, b], &peers_file(&[a, b]), &["--interval", "100ms"]);
@@ -236,7 +236,7 @@ fn a_flood_with_the_forged_address_of_a_member_takes_no_answer_of_that_member() 
 
 #[test]
 fn forged_requests_that_come_first_after_a_restart_take_no_answer_of_that_member() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&["a", "b", "stranger"]);
     let (a, b) = (mesh.node("a"), mesh.node("b"));
     let (peers, flags) = (peers_file(&[a, b]), ["--interval", "100ms"]);

@@ -21,7 +21,7 @@ use crate::probing::{
     reports, watch,
 };
 use crate::random::Random;
-use crate::verdicts::{alone, judged, list};
+use crate::verdicts::{judged, list, place};
 
 /// Asserts that what the report says of the recent window is all that the link has ever sent. So
 /// it can be compared with the counters of the kernel.
@@ -114,7 +114,7 @@ pub fn settled(agents: &[Agent<'_>]) -> Vec<Value> {
 /// loses has the right one. A loss may have none: extra probes beside it make some uncertain.
 #[test]
 fn the_direction_of_losses_is_right_on_552_links() {
-    let _alone = alone();
+    let _place = place();
     let seed = std::env::var("KUBE_CANARY_TEST_SEED").ok().map_or(1, |seed| seed.parse().expect("a number"));
     println!("KUBE_CANARY_TEST_SEED={seed}");
     let mesh = Mesh::of(&MANY);
@@ -321,7 +321,7 @@ const STOPPED: Duration = Duration::from_millis(500);
 
 #[test]
 fn a_far_agent_that_is_stopped_for_half_a_second_delays_and_loses_nothing() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&["a", "b"]);
     // A machine that keeps this test from its CPU must not make a stop as long as the timeout.
     let agents = agents(&mesh, &peers_file(&mesh), &["--interval", "100ms", "--timeout", "5s"]);
@@ -423,7 +423,7 @@ fn a_flood_of_a_stranger_gets_no_answer_and_no_member_loses_a_probe() {
     const FLOOD: u32 = 200_000;
     /// Datagrams after which the flood waits until as many probes are answered.
     const BURST: u32 = 20_000;
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&["a", "b", "stranger"]);
     let agents = two_agents(&mesh);
     all_clean(&agents, &[("icmp", 20), ("udp", 20)]);
@@ -474,7 +474,7 @@ fn udp_ports(node: &Node) -> Vec<u16> {
 fn a_flood_of_the_ports_of_probes_fills_no_queue() {
     /// Datagrams for each port. The queue of a socket has room for a few hundred.
     const FLOOD: usize = 5_000;
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&["a", "b", "stranger"]);
     let agents = two_agents(&mesh);
     all_clean(&agents, &[("icmp", 20), ("udp", 20)]);

@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -32,10 +32,27 @@ const INTERVAL: &str = "100ms";
 const PROBES: u64 = 66;
 const PORT: u16 = 9_877;
 
-/// Only one of these meshes runs at a time: 60 agents at once would be a test of the machine.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// At most so many of these meshes run at a time: 60 agents at once would be a test of the machine.
+const MESHES_AT_ONCE: usize = 3;
+
+static MESHES: Mutex<usize> = Mutex::new(0);
+static HAS_ENDED: Condvar = Condvar::new();
+
+/// A mesh's place among those that run.
+pub struct Place(());
+
+/// Waits for a place.
+pub fn place() -> Place {
+    let meshes = MESHES.lock().unwrap_or_else(PoisonError::into_inner);
+    *HAS_ENDED.wait_while(meshes, |meshes| *meshes == MESHES_AT_ONCE).unwrap_or_else(PoisonError::into_inner) += 1;
+    Place(())
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *MESHES.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        HAS_ENDED.notify_one();
+    }
 }
 
 /// Writes a peers file of all nodes, in three zones in turn.
@@ -141,7 +158,7 @@ fn document(agent: &Agent<'_>, nodes: &[&str]) -> Value {
 #[test]
 fn loss_of_three_percent_everywhere_is_a_mesh_verdict_and_no_node_verdict() {
     const EVERY: usize = 33;
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&NAMES);
     // Each stream loses every 33rd request, but not all streams lose theirs in the same second.
     let mut faults = Vec::new();
@@ -166,7 +183,7 @@ fn loss_of_three_percent_everywhere_is_a_mesh_verdict_and_no_node_verdict() {
 
 #[test]
 fn two_halves_without_contact_are_a_partition_for_both_sides() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&NAMES);
     let (left, right) = NAMES.split_at(6);
     let mut cuts = Vec::new();
@@ -280,7 +297,7 @@ impl Routers {
 /// take that of the probes, so an agent lacks exactly the reports of the nodes that
 /// it does not reach.
 fn a_dead_next_hop_is_paths(policy: &str) {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&NAMES);
     let routers = Routers::new(&mesh, policy);
     let dead = Faults::new(&routers.second, "p2", &["swallowed"], &["counter name swallowed drop".to_owned()]);
@@ -406,7 +423,7 @@ fn names_the_liar_alone(named: &[Named], lie: &str, judge: &str) {
 
 #[test]
 fn a_false_report_among_twelve_names_only_its_author_or_its_links() {
-    let _alone = alone();
+    let _place = place();
     let mesh = Mesh::of(&NAMES);
     let peers = peers_file(&mesh);
     let (liar, honest) = mesh.nodes.split_last().expect("twelve");
