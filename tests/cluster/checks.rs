@@ -1,5 +1,5 @@
-//! What pods depend on fails, one thing after another: the cause is named, nothing else is, and it
-//! ends.
+//! What pods depend on fails, two things at a time that have nothing to do with each other: each
+//! cause is named, nothing else is, and they end.
 //!
 //! The targets outside are programs beside the API server, in the network namespace of the control
 //! plane.
@@ -35,51 +35,50 @@ impl Test {
         let pods = self.agents_with(&checks);
         let judges = until("three judges", || self.judges(&pods));
         self.past(&pods);
-        let (node, witness) = (&judges[2], &judges[0]);
-        let zone = self.zones[node].clone();
-        let in_zone: Vec<&String> = pods.keys().filter(|node| self.zones[*node] == zone).collect();
+        let [witness, other, node] = [&judges[0], &judges[1], &judges[2]];
+        let zone = self.zones.values().find(|zone| **zone != self.zones[node]).expect("there are two zones");
+        let in_zone: Vec<&String> = pods.keys().filter(|node| self.zones[*node] == *zone).collect();
         let mut watch = Watch::new(&self.cluster);
         watch.at(&[witness], &pods);
         let run = |tool: &'static [&'static str], undo: &'static [&'static str]| {
             self.cluster.verb(tool).unwrap();
             Undo::new(&self.cluster, undo)
         };
-        watch.checks("the DNS has no server", &["*->dns"], LASTS, || run(&["dns-scale", "0"], &["dns-scale", "2"]));
-        watch.checks("one of two servers of the DNS takes 500 ms", &["*->dns"], LASTS, || {
-            run(&["dns-delay", "0.5"], &["dns-delay", "0"])
-        });
-        watch.checks("the API server is stopped", &["*->api-server"], LASTS, || ApiAway::start(&self.cluster));
-        let of_node = ["dns", "api-server", "service", "service-udp"].map(|check| format!("{node}->{check}"));
-        let of_node: Vec<&str> = of_node.iter().map(String::as_str).collect();
-        watch.checks(&format!("{node} has no rules of kube-proxy"), &of_node, LASTS, || {
-            self.cluster.verb(&["proxy-stop", node]).unwrap();
-            Undo::new(&self.cluster, &["proxy-start", node])
-        });
-        watch.checks(&format!("port 53 is blocked on {node}"), &of_node[..1], LASTS, || {
-            NodeRules::of_dns(&self.cluster, node)
-        });
-        watch.checks(&format!("{node} has no way to the Service by UDP"), &of_node[3..], LASTS, || {
-            NodeRules::of_service_udp(&self.cluster, node, "862")
-        });
-        watch.checks(&format!("{node} rewrites what goes to Services"), &[], REWRITTEN_LASTS, || {
-            NodeRules::rewritten(&self.cluster, node)
-        });
-        let log = self.cluster.kubectl(&["logs", &pods[node].name]).unwrap();
-        let is_off = "check service-udp: off, because its Service rewrites the address of this pod";
-        watch.require(log.contains(is_off), format!("{is_off} is not in the log of {node}:\n{log}"));
-        let name = [format!("{zone}->outside")];
-        watch.checks(&format!("a target outside is away for {zone}"), &[&name[0]], LASTS, || {
-            let drop = |node: &&String| NodeRules::from_port(&self.cluster, node, OUTSIDE, HTTP_PORT);
-            in_zone.iter().map(drop).collect::<Vec<_>>()
-        });
-        watch.checks("a certificate has expired", &["*->certificate"], LASTS, || {
+        let of =
+            |from: &str, checks: &[&str]| checks.iter().map(|check| format!("{from}->{check}")).collect::<Vec<_>>();
+        let has_expired = "the DNS has no server, and a certificate has expired";
+        watch.checks(has_expired, &of("*", &["dns", "certificate"]), LASTS, || {
             server = None;
-            Restart(Some(tls("expired")), || server = Some(tls("valid")))
+            (
+                run(&["dns-scale", "0"], &["dns-scale", "2"]),
+                Restart(Some(tls("expired")), || server = Some(tls("valid"))),
+            )
         });
-        watch.checks("a target outside is away", &["*->outside"], LASTS, || {
+        let is_slow = "one of two servers of the DNS takes 500 ms, and a target outside is away";
+        watch.checks(is_slow, &of("*", &["dns", "outside"]), LASTS, || {
             outside = None;
-            Restart(None::<Background>, || outside = Some(http().unwrap()))
+            let slow = run(&["dns-delay", "0.5"], &["dns-delay", "0"]);
+            (slow, Restart(None::<Background>, || outside = Some(http().unwrap())))
         });
+        let is_blocked = format!("the API server is stopped, and port 53 is blocked on {node}");
+        watch.checks(&is_blocked, &[of("*", &["api-server"]), of(node, &["dns"])].concat(), LASTS, || {
+            (ApiAway::start(&self.cluster), NodeRules::of_dns(&self.cluster, node))
+        });
+        let has_no_rules = format!("{node} has no rules of kube-proxy, and a target outside is away for {zone}");
+        let of_node = of(node, &["dns", "api-server", "service", "service-udp"]);
+        watch.checks(&has_no_rules, &[of_node, of(zone, &["outside"])].concat(), LASTS, || {
+            self.cluster.verb(&["proxy-stop", node]).unwrap();
+            let drop = |node: &&String| NodeRules::from_port(&self.cluster, node, OUTSIDE, HTTP_PORT);
+            (Undo::new(&self.cluster, &["proxy-start", node]), in_zone.iter().map(drop).collect::<Vec<_>>())
+        });
+        let rewrites = format!("{node} has no way to the Service by UDP, and {other} rewrites what goes to Services");
+        watch.checks(&rewrites, &of(node, &["service-udp"]), REWRITTEN_LASTS, || {
+            let no_way = NodeRules::of_service_udp(&self.cluster, node, "862");
+            (no_way, NodeRules::rewritten(&self.cluster, other))
+        });
+        let log = self.cluster.kubectl(&["logs", &pods[other].name]).unwrap();
+        let is_off = "check service-udp: off, because its Service rewrites the address of this pod";
+        watch.require(log.contains(is_off), format!("{is_off} is not in the log of {other}:\n{log}"));
         assert_eq!(watch.wrong, BTreeSet::new(), "what was said is wrong");
         self.agents_with("");
         drop((outside, server));

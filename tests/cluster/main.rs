@@ -85,10 +85,9 @@ fn the_manifest_measures_a_real_cluster() {
         eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=helm)");
         return charted();
     }
-    let has_true_past = || step("faults one after another", || test.faults_have_a_true_past());
     if faults == "past" {
         eprintln!("NOT TRIED: the other steps (KUBE_CANARY_TEST_FAULTS=past)");
-        return has_true_past();
+        return step("faults one after another", || test.faults_have_a_true_past());
     }
     step("a rolling update", || test.a_rolling_update_loses_nothing());
     step("a judge's node is drained", || test.a_drain_loses_nothing());
@@ -105,7 +104,7 @@ fn the_manifest_measures_a_real_cluster() {
     assert!(test.cluster.has_command(), "faults cannot be injected here: set KUBE_CANARY_TEST_CLUSTER as well");
     step("a tenth of a node's ingress is lost", || test.the_view_names_a_lossy_node());
     step("a judge's node is drained after that", || test.a_drain_keeps_the_past());
-    has_true_past();
+    eprintln!("NOT TRIED: faults one after another, which take 25 minutes (KUBE_CANARY_TEST_FAULTS=past)");
     checks();
     if std::env::var_os(rivals::DIRECTORY).is_some() {
         rivals();

@@ -151,31 +151,33 @@ impl<'a> Watch<'a> {
         verdict
     }
 
-    /// Injects a fault of what pods depend on, and ends it when verdicts over these subjects, and
+    /// Injects faults of what pods depend on, and ends them when verdicts over these subjects, and
     /// no others, have held for a time.
-    pub fn checks<T>(&mut self, fault: &str, subjects: &[&str], lasts: Duration, inject: impl FnOnce() -> T) {
+    pub fn checks<T>(&mut self, fault: &str, subjects: &[String], lasts: Duration, inject: impl FnOnce() -> T) {
         eprintln!("  {fault}: {subjects:?}");
         self.event = Instant::now();
-        let expected: BTreeSet<String> = subjects.iter().map(|subject| (*subject).to_owned()).collect();
+        let expected: BTreeSet<String> = subjects.iter().cloned().collect();
         let is_of_fault = |verdict: &Value| {
             verdict["kind"] == "check" && verdict["subject"].as_str().is_some_and(|subject| expected.contains(subject))
         };
         let injected = inject();
-        let mut named = None;
+        let (mut named, mut held_since) = (BTreeSet::new(), None);
         until(&format!("{subjects:?} named, and nothing else"), || {
             let document = self.look(is_of_fault)?;
-            let verdicts = of_the_network(&document);
-            let found: BTreeSet<String> =
-                verdicts.iter().map(|verdict| verdict["subject"].as_str().unwrap_or_default().to_owned()).collect();
+            let at = self.event.elapsed();
+            let mut found = BTreeSet::new();
+            for verdict in of_the_network(&document) {
+                let subject = verdict["subject"].as_str().unwrap_or_default().to_owned();
+                if named.insert(subject.clone()) {
+                    eprintln!("  {:>5.1} s  NAMED: {}", at.as_secs_f64(), verdict["summary"]);
+                }
+                found.insert(subject);
+            }
             if found != expected {
-                named = None;
+                held_since = None;
                 return Err(document.to_string());
             }
-            let at = self.event.elapsed();
-            if let (None, Some(verdict)) = (named, verdicts.first()) {
-                eprintln!("  {:>5.1} s  NAMED: {}", at.as_secs_f64(), verdict["summary"]);
-            }
-            let since = at.saturating_sub(*named.get_or_insert(at));
+            let since = at.saturating_sub(*held_since.get_or_insert(at));
             if since >= lasts { Ok(()) } else { Err(format!("named for {since:?}")) }
         });
         drop(injected);
