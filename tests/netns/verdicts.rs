@@ -32,7 +32,7 @@ const INTERVAL: &str = "100ms";
 const PROBES: u64 = 66;
 const PORT: u16 = 9_877;
 
-/// At most so many of these meshes run at a time: 60 agents at once would be a test of the machine.
+/// Largest number of these meshes that run at a time: 60 agents would be a test of the machine.
 const MESHES_AT_ONCE: usize = 3;
 
 static MESHES: Mutex<usize> = Mutex::new(0);
