@@ -587,6 +587,8 @@ mod tests {
                 assert!(worker.promote(&connection));
                 assert!(notified.as_mut().poll(&mut cx).is_ready() && worker.accepts_from().is_none());
                 assert!(!worker.promote(&connection), "no other permit is free");
+                // The worker and its connections hold each other.
+                worker.connections.borrow_mut().clear();
             })
             .await;
     }
