@@ -40,7 +40,7 @@ fn an_agent_outside_probes_those_that_know_it_and_says_that_it_is_no_member() {
         let is_known = |((_, _, protocol), link): (LinkName, &Value)| {
             Total::of(link).decided() >= if protocol == "tcp" { 5 } else { 30 }
         };
-        if links(&reports).count() == 9 && links(&reports).all(is_known) {
+        if links(&reports).count() == 3 * MEMBERS.len() && links(&reports).all(is_known) {
             Ok(reports)
         } else {
             Err(reports[0].to_string())

@@ -12,11 +12,13 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::common::process::unique;
 use crate::common::until::until;
@@ -35,24 +37,11 @@ const PORT: u16 = 9_877;
 /// Largest number of these meshes that run at a time: 60 agents would be a test of the machine.
 const MESHES_AT_ONCE: usize = 3;
 
-static MESHES: Mutex<usize> = Mutex::new(0);
-static HAS_ENDED: Condvar = Condvar::new();
-
-/// A mesh's place among those that run.
-pub struct Place(());
-
-/// Waits for a place.
-pub fn place() -> Place {
-    let meshes = MESHES.lock().unwrap_or_else(PoisonError::into_inner);
-    *HAS_ENDED.wait_while(meshes, |meshes| *meshes == MESHES_AT_ONCE).unwrap_or_else(PoisonError::into_inner) += 1;
-    Place(())
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        *MESHES.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        HAS_ENDED.notify_one();
-    }
+/// Waits for a place among the meshes that run.
+pub fn place() -> SemaphorePermit<'static> {
+    static MESHES: Semaphore = Semaphore::const_new(MESHES_AT_ONCE);
+    let runtime = Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(MESHES.acquire()).expect("it is never closed")
 }
 
 /// Writes a peers file of all nodes, in three zones in turn.
