@@ -8,7 +8,7 @@
 # emulation where the machine has only the other. release/build compiles both on amd64.
 #
 # Without a network: name a local image with Rust, its musl target, gcc, make and musl-tools by `--build-arg BUILDER=…`
-# (tests/cluster/builder-image makes one) and put the crates beside the sources, by
+# (tests/image/builder makes one) and put the crates beside the sources, by
 # `cargo vendor --sync c-shim/mallocs/Cargo.toml`; a vendor/ directory in the build context is used by itself. No `# syntax=`
 # line, for that is one more image to pull.
 ARG BUILDER=docker.io/library/rust:1.95-bookworm

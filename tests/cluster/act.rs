@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::Test;
-use crate::agents::{Pod, all_ready, items};
+use crate::agents::{Pod, items};
 use crate::cluster::{Cluster, NAMESPACE};
 use crate::directory::Directory;
 use crate::faults::{ApiAway, Cut, IngressLoss};
@@ -88,20 +88,21 @@ impl Test {
         self.until_over(LONG, "two nodes and two others are cut off from each other", &none);
         drop(fault);
         let fault = IngressLoss::everywhere(&self.cluster, &pods.values());
-        self.until_over(LONG, "2 % are lost everywhere", &none);
-        drop(fault);
-        let fault = ApiAway::start(&self.cluster);
+        let away = ApiAway::start(&self.cluster);
         std::thread::sleep(Duration::from_secs(30));
+        drop(away);
+        self.until_over(LONG, "2 % are lost everywhere, and the API server is back", &none);
         drop(fault);
-        self.until_over(LONG, "the API server is back", &none);
         self.cluster.kubectl(&["rollout", "restart", "daemonset/kube-canary"]).unwrap();
-        self.until_over(LONG, "all agents are replaced", &none);
-        let pods = until("a Ready agent on every node", || all_ready(&self.cluster, &self.zones));
+        let pods = self.until_all_are_new(&pods, || {
+            self.require_conditions(&none).unwrap();
+            Ok(())
+        });
         let judges = until("the judges", || self.judges(&pods));
         for judge in &judges[..2] {
             self.cluster.kubectl(&["delete", "pod", &pods[judge].name, "--wait=false"]).unwrap();
         }
-        self.until_over(LONG, "two judges are gone", &none);
+        self.until_over(LONG, "two judges of new agents are gone", &none);
 
         self.cluster.kubectl(&["exec", "deployment/kube-canary-act", "--", "/kube-canary", "act", "--remove"]).unwrap();
         until("a node without the condition is not tainted", || controller.require_tainted(&[]));

@@ -101,12 +101,7 @@ impl Test {
         let before = self.pods();
         witness.begin(self);
         rollout();
-        let after = until("every agent is a new one", || {
-            witness.look(self)?;
-            let now = all_ready(&self.cluster, &self.zones)?;
-            let old = |(node, pod): (&String, &Pod)| before[node].name == pod.name;
-            if now.iter().any(old) { Err(format!("{now:?}")) } else { Ok(now) }
-        });
+        let after = self.until_all_are_new(&before, || witness.look(self).map(drop));
         until("three judges", || {
             witness.look(self)?;
             self.judges(&after)

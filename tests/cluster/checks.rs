@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::Test;
-use crate::agents::{Pod, all_ready};
+use crate::agents::Pod;
 use crate::cluster::Cluster;
 use crate::directory::Directory;
 use crate::faults::{ApiAway, NodeRules, Undo};
@@ -80,7 +80,6 @@ impl Test {
         let is_off = "check service-udp: off, because its Service rewrites the address of this pod";
         watch.require(log.contains(is_off), format!("{is_off} is not in the log of {other}:\n{log}"));
         assert_eq!(watch.wrong, BTreeSet::new(), "what was said is wrong");
-        self.agents_with("");
         drop((outside, server));
     }
 
@@ -90,11 +89,7 @@ impl Test {
         let variable =
             if checks.is_empty() { "KUBE_CANARY_CHECK-".into() } else { format!("KUBE_CANARY_CHECK={checks}") };
         self.cluster.kubectl(&["set", "env", "daemonset/kube-canary", &variable]).unwrap();
-        until("every agent is a new one", || {
-            let now = all_ready(&self.cluster, &self.zones)?;
-            let is_old = now.iter().any(|(node, pod)| before[node].name == pod.name);
-            if is_old { Err(format!("{now:?}")) } else { Ok(now) }
-        })
+        self.until_all_are_new(&before, || Ok(()))
     }
 }
 

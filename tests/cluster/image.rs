@@ -1,37 +1,47 @@
-//! The image under test, and the one of an earlier revision. Each is built by the Dockerfile of its
-//! revision, without a network in the build.
+//! The image under test, and the one of an earlier revision: the static release build of each, as
+//! cargo makes it on this machine, packed with what the last stage of its Dockerfile says. So no
+//! container engine is needed. `.ci/full image` builds the Dockerfile itself.
 //!
-//! - `KUBE_CANARY_TEST_DOCKER` names the Docker client (`docker`).
-//! - `KUBE_CANARY_TEST_BUILDER` names the builder image (made by tests/cluster/builder-image).
+//! - `KUBE_CANARY_TEST_BINARY` names a static program for the image, which is then not built.
 //! - `KUBE_CANARY_TEST_IMAGE` names an image to test as it is, which is not built. A cluster
 //!   without a command to load images must be able to pull it.
 //! - `KUBE_CANARY_TEST_BEFORE` names the git revision from which the test upgrades. Without it no
-//!   upgrade is tried.
+//!   upgrade is tried. Its binary is kept beside the programs of the cluster.
 //! - `KUBE_CANARY_TEST_IMAGE_BEFORE` names an image of that revision, which is not built either.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::{Map, Value, json};
+
 use crate::cluster::Cluster;
+use crate::directory::Directory;
 use crate::process;
 
 const REVISION_BEFORE: &str = "KUBE_CANARY_TEST_BEFORE";
 const IMAGE_BEFORE: &str = "KUBE_CANARY_TEST_IMAGE_BEFORE";
 
-/// An image in the Docker Engine, or one that the cluster can pull.
+const PROGRAM: &str = "kube-canary";
+
+/// An image that the cluster has or can pull.
 pub struct Image {
     /// The image name for the manifest.
     pub name: String,
+    /// The program that it is made of, and the Dockerfile that says the rest.
+    built: Option<(PathBuf, String)>,
 }
 
 impl Image {
-    /// Builds the image, or returns the one that the environment names.
+    /// Builds the program, or returns the image that the environment names.
     pub fn get(cluster: &Cluster) -> Self {
-        Self::given_or_built(cluster, "KUBE_CANARY_TEST_IMAGE", "kube-canary:cluster-test", || repository().to_owned())
+        Self::given_or_built(cluster, "KUBE_CANARY_TEST_IMAGE", "kube-canary:cluster-test", || {
+            let named = std::env::var_os("KUBE_CANARY_TEST_BINARY").map(PathBuf::from);
+            let program = named.unwrap_or_else(|| build(repository(), &repository().join("target"), None));
+            (program, std::fs::read_to_string(repository().join("Dockerfile")).unwrap())
+        })
     }
 
-    fn given_or_built(cluster: &Cluster, variable: &str, tag: &str, source: impl FnOnce() -> PathBuf) -> Self {
-        std::fs::create_dir_all(scratch()).unwrap();
+    fn given_or_built(cluster: &Cluster, variable: &str, tag: &str, build: impl FnOnce() -> (PathBuf, String)) -> Self {
         let given = std::env::var(variable).ok();
         assert!(
             given.is_some() || cluster.has_command(),
@@ -40,19 +50,16 @@ impl Image {
         );
         if let Some(name) = given {
             eprintln!("NOT BUILT: {variable}={name} is used as it is");
-            return Self { name };
+            return Self { name, built: None };
         }
-        eprintln!("build the image {tag}");
-        build(&source(), tag);
-        Self { name: tag.to_owned() }
+        eprintln!("build the program of {tag}");
+        Self { name: tag.to_owned(), built: Some(build()) }
     }
 
-    /// Loads the image onto the cluster's nodes, if there is a command for it.
+    /// Loads the image onto the cluster's nodes, if it is one that the test has built.
     pub fn load(&self, cluster: &Cluster) {
-        if cluster.has_command() {
-            let archive = scratch().join("image.tar");
-            process::stdout(docker().args(["save", "--output"]).arg(&archive).arg(&self.name)).unwrap();
-            cluster.load(&archive);
+        if let Some((program, dockerfile)) = &self.built {
+            load(cluster, program, PROGRAM, &self.name, &config_of(dockerfile));
         }
     }
 }
@@ -64,72 +71,101 @@ pub struct Earlier {
 }
 
 impl Earlier {
-    /// Builds the image of the revision that the environment names, if it names one.
+    /// Builds the program of the revision that the environment names, if it names one.
     pub fn get(cluster: &Cluster) -> Option<Self> {
         let Ok(revision) = std::env::var(REVISION_BEFORE) else {
             let image = std::env::var_os(IMAGE_BEFORE);
             assert!(image.is_none(), "{IMAGE_BEFORE} needs {REVISION_BEFORE}: the revision whose manifest is applied");
             return None;
         };
-        let manifest = process::stdout(git().arg("show").arg(format!("{revision}:deploy/daemonset.yaml"))).unwrap();
+        let file = |path: &str| process::stdout(git().arg("show").arg(format!("{revision}:{path}"))).unwrap();
         let tag = "kube-canary:cluster-test-before";
-        let image = Image::given_or_built(cluster, IMAGE_BEFORE, tag, || sources_of(&revision));
-        Some(Self { manifest, image })
+        let image = Image::given_or_built(cluster, IMAGE_BEFORE, tag, || (earlier(&revision), file("Dockerfile")));
+        Some(Self { manifest: file("deploy/daemonset.yaml"), image })
     }
 }
 
-fn build(source: &Path, tag: &str) {
-    process::stdout(docker().arg("info")).expect("a Docker Engine is needed to build the image");
-    let builder = std::env::var("KUBE_CANARY_TEST_BUILDER").unwrap_or_else(|_| {
-        let script = repository().join("tests/cluster/builder-image");
-        process::stdout(&mut Command::new(script)).expect("the builder image").trim().to_owned()
-    });
-    let context = context(source);
-    process::stdout(
-        docker()
-            .env("DOCKER_BUILDKIT", "1")
-            .args(["build", "--network=host", "--tag", tag, "--build-arg"])
-            .arg(format!("BUILDER={builder}"))
-            .arg(&context),
-    )
-    .unwrap();
+/// Packs a static program as an image of one layer, where it is the file `path` of the root, in the
+/// form that `docker save` writes, and imports it on every node.
+pub fn load(cluster: &Cluster, program: &Path, path: &str, name: &str, config: &Value) {
+    let image = Directory::new("image");
+    let layer = image.path("layer.tar");
+    std::fs::copy(program, image.path(path)).unwrap();
+    let mut tar = Command::new("tar");
+    tar.args(["--owner=0", "--group=0", "--mode=755", "-C"]).arg(&image.0).args(["-cf", &layer, path]);
+    process::stdout(&mut tar).unwrap();
+    let sum = process::stdout(Command::new("sha256sum").arg(&layer)).unwrap();
+    let sum = sum.split_whitespace().next().expect("sha256sum prints a sum");
+    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+    let config = json!({"architecture": architecture, "os": "linux", "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]}});
+    let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]);
+    std::fs::write(image.path("config.json"), config.to_string()).unwrap();
+    std::fs::write(image.path("manifest.json"), manifest.to_string()).unwrap();
+    let mut tar = Command::new("tar");
+    tar.arg("-C").arg(&image.0).args(["-cf", &image.path("image.tar"), "manifest.json", "config.json", "layer.tar"]);
+    process::stdout(&mut tar).unwrap();
+    cluster.load(Path::new(&image.path("image.tar")));
 }
 
-/// A copy of what .dockerignore admits of the repository at `source`, with the crates vendored
-/// beside it. `cargo vendor` in the repository itself would leave thousands of files there.
-fn context(source: &Path) -> PathBuf {
-    let context = empty_directory("context");
-    let ignore = std::fs::read_to_string(source.join(".dockerignore")).unwrap();
-    let wanted = ignore.lines().filter_map(|line| line.strip_prefix('!')).chain(["Dockerfile", ".dockerignore"]);
-    for name in wanted.filter(|name| source.join(name).exists() && *name != "vendor") {
-        let mut copy = Command::new("cp");
-        process::stdout(copy.current_dir(source).args(["-r", "--parents", name]).arg(&context)).unwrap();
+/// The configuration of an image, from the last stage of a Dockerfile that copies one program to
+/// the root.
+fn config_of(dockerfile: &str) -> Value {
+    let (_, stage) = dockerfile.rsplit_once("\nFROM scratch\n").expect("the last stage begins with nothing");
+    let mut config = Map::new();
+    for (instruction, rest) in stage.lines().filter_map(|line| line.split_once(' ')) {
+        match instruction {
+            "#" => {}
+            "COPY" => assert!(rest.ends_with(&format!(" /{PROGRAM}")), "{rest}"),
+            "USER" => drop(config.insert("User".into(), rest.into())),
+            "EXPOSE" => {
+                let port = |port: &str| if port.contains('/') { port.to_owned() } else { format!("{port}/tcp") };
+                let ports: Map<_, _> = rest.split(' ').map(|it| (port(it), json!({}))).collect();
+                config.insert("ExposedPorts".into(), ports.into());
+            }
+            "ENTRYPOINT" => drop(config.insert("Entrypoint".into(), serde_json::from_str(rest).unwrap())),
+            _ => panic!("Dockerfile: {instruction} in the last stage is not translated to an image"),
+        }
     }
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut vendor = Command::new(cargo);
-    vendor.args(["vendor", "--quiet", "--locked", "--manifest-path"]).arg(source.join("Cargo.toml"));
-    // This adds the sources of the shim's mallocs: the Dockerfile builds any allocator from this
-    // context.
-    vendor.arg("--sync").arg(source.join("c-shim/mallocs/Cargo.toml"));
-    process::stdout(vendor.arg(context.join("vendor"))).unwrap();
-    context
+    config.into()
 }
 
-/// The files of a git revision.
-fn sources_of(revision: &str) -> PathBuf {
-    let (directory, archive) = (empty_directory("before"), scratch().join("before.tar"));
-    process::stdout(git().args(["archive", "--output"]).arg(&archive).arg(revision)).unwrap();
-    process::stdout(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&directory)).unwrap();
-    directory
-}
-
-fn empty_directory(name: &str) -> PathBuf {
-    let directory = scratch().join(name);
-    if directory.exists() {
-        std::fs::remove_dir_all(&directory).unwrap();
+/// Builds the static program of the sources in a directory, and returns its path.
+fn build(source: &Path, target: &Path, revision: Option<&str>) -> PathBuf {
+    let triple = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--locked", "--release", "--bin", PROGRAM, "--target", &triple]);
+    cargo.current_dir(source).env("CARGO_TARGET_DIR", target);
+    if let Some(revision) = revision {
+        cargo.env("KUBE_CANARY_REVISION", revision);
     }
-    std::fs::create_dir_all(&directory).unwrap();
-    directory
+    process::stdout(&mut cargo).unwrap();
+    target.join(triple).join("release").join(PROGRAM)
+}
+
+/// The program of a git revision. It is built once, because its sources never change.
+fn earlier(revision: &str) -> PathBuf {
+    let commit = process::stdout(git().args(["rev-parse", "--verify", &format!("{revision}^{{commit}}")])).unwrap();
+    let directory = programs().join("earlier").join(commit.trim());
+    let program = directory.join(PROGRAM);
+    if !program.exists() {
+        let work = Directory::new("earlier");
+        let archive = work.path("sources.tar");
+        process::stdout(git().args(["archive", "--output", &archive, commit.trim()])).unwrap();
+        process::stdout(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&work.0)).unwrap();
+        let built = build(&work.0, &work.0.join("target"), Some(&commit[..12]));
+        std::fs::create_dir_all(&directory).unwrap();
+        // In two steps, so that a run which is killed leaves no half of a program.
+        std::fs::copy(built, directory.join("copy")).unwrap();
+        std::fs::rename(directory.join("copy"), &program).unwrap();
+    }
+    program
+}
+
+/// Where tests/cluster/tool/cluster keeps what it has compiled.
+fn programs() -> PathBuf {
+    let named = std::env::var_os("KUBE_CANARY_CLUSTER_DIR").map(PathBuf::from);
+    named.unwrap_or_else(|| std::env::home_dir().expect("a home directory").join(".cache/kube-canary/cluster"))
 }
 
 fn git() -> Command {
@@ -138,14 +174,6 @@ fn git() -> Command {
     git
 }
 
-fn docker() -> Command {
-    Command::new(std::env::var_os("KUBE_CANARY_TEST_DOCKER").unwrap_or_else(|| "docker".into()))
-}
-
 fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn scratch() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("cluster")
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::Test;
-use crate::agents::{Pod, all_ready};
+use crate::agents::Pod;
 use crate::faults::{Cut, IngressLoss, LinkDown};
 use crate::judges::first_not_in;
 use crate::rows::{finding, is_the_only_subject};
@@ -103,11 +103,7 @@ impl Test {
     fn a_rollout_keeps_the_past(&self, before: &BTreeMap<String, Pod>) {
         let past = self.past(before);
         self.cluster.kubectl(&["rollout", "restart", "daemonset/kube-canary"]).unwrap();
-        let after = until("every agent is a new one", || {
-            let now = all_ready(&self.cluster, &self.zones)?;
-            let is_old = now.iter().any(|(node, pod)| before[node].name == pod.name);
-            if is_old { Err(format!("{now:?}")) } else { Ok(now) }
-        });
+        let after = self.until_all_are_new(before, || Ok(()));
         until("three judges", || self.judges(&after));
         let now = self.past(&after);
         let [confirmed, still] = [&past, &now].map(|past| -> Vec<Value> {

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
 
 use super::{Outside, http, https, text};
 use crate::agents::{Zones, items};
 use crate::cluster::Cluster;
-use crate::directory::Directory;
-use crate::process;
+use crate::image;
 use crate::wait::until;
 
 const PROGRAMS: [&str; 2] = ["kubenurse", "goldpinger"];
@@ -30,7 +28,8 @@ impl<'a> Rivals<'a> {
     /// Loads the two programs of `directory` onto the nodes, and waits until their pods are Ready.
     pub fn install(cluster: &'a Cluster, directory: &Path, zones: &Zones, outside: &Outside) -> Self {
         for program in PROGRAMS {
-            load(cluster, directory, program);
+            let config = json!({"Entrypoint": [format!("/{program}")]});
+            image::load(cluster, &directory.join(program), program, &name(program), &config);
         }
         let mut this = Self { cluster, pods: Default::default() };
         for manifest in [kubenurse(outside), goldpinger()] {
@@ -86,26 +85,6 @@ fn ready(list: &Value) -> BTreeMap<String, String> {
     };
     let address = |pod: &Value| (text(&pod["spec"]["nodeName"]), text(&pod["status"]["podIP"]));
     items(list).filter(is_ready).map(address).collect()
-}
-
-/// Imports a static program as an image of one layer, in the form that `docker save` writes.
-fn load(cluster: &Cluster, directory: &Path, program: &str) {
-    let image = Directory::new(program);
-    let layer = image.path("layer.tar");
-    let mut tar = Command::new("tar");
-    process::stdout(tar.arg("-C").arg(directory).args(["-cf", &layer, program])).unwrap();
-    let sum = process::stdout(Command::new("sha256sum").arg(&layer)).unwrap();
-    let sum = sum.split_whitespace().next().expect("sha256sum prints a sum");
-    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    let config = json!({"architecture": architecture, "os": "linux", "config": {"Entrypoint": [format!("/{program}")]},
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{sum}")]}});
-    let manifest = json!([{"Config": "config.json", "RepoTags": [name(program)], "Layers": ["layer.tar"]}]);
-    std::fs::write(image.path("config.json"), config.to_string()).unwrap();
-    std::fs::write(image.path("manifest.json"), manifest.to_string()).unwrap();
-    let mut tar = Command::new("tar");
-    tar.arg("-C").arg(&image.0).args(["-cf", &image.path("image.tar"), "manifest.json", "config.json", "layer.tar"]);
-    process::stdout(&mut tar).unwrap();
-    cluster.load(Path::new(&image.path("image.tar")));
 }
 
 fn name(program: &str) -> String {
