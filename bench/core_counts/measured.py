@@ -1,6 +1,7 @@
 """The rows of bench/cores: what the machines printed, as raw.csv holds it."""
 
 import csv
+import itertools
 from typing import Iterable, NamedTuple
 
 COLUMNS = (
@@ -31,13 +32,8 @@ class Matrix(NamedTuple):
     thp: list[str]
 
     def points(self) -> list[Point]:
-        return [
-            Point(build, cores, thp, peers)
-            for thp in self.thp
-            for peers in self.peers
-            for build in self.builds
-            for cores in self.cores
-        ]
+        ordered = itertools.product(self.thp, self.peers, self.builds, self.cores)
+        return [Point(build, cores, thp, peers) for thp, peers, build, cores in ordered]
 
 
 class Malformed(Exception):

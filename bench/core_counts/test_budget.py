@@ -158,7 +158,3 @@ class Rows(unittest.TestCase):
         for lines in ([self.head, row, row], [self.head, row[:-5].rsplit(",", 1)[0]], ["build,cores"], []):
             with self.assertRaises(measured.Malformed, msg=lines):
                 measured.read(lines, "scraped")
-
-
-if __name__ == "__main__":
-    unittest.main()

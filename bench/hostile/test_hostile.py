@@ -41,7 +41,3 @@ class Bounds(unittest.TestCase):
         for name in attacks.ATTACKS:
             self.assertEqual(bounds.missed(name, found["after", name]), [], name)
             self.assertEqual(bool(bounds.missed(name, found["before", name])), name != "none", name)
-
-
-if __name__ == "__main__":
-    unittest.main()

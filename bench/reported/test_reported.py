@@ -46,7 +46,3 @@ class Figures(unittest.TestCase):
 
     def test_addresses_are_those_of_the_floor(self):
         self.assertEqual(lab.addresses(256)[0::255], ["10.66.0.1", "10.66.1.0"])
-
-
-if __name__ == "__main__":
-    unittest.main()

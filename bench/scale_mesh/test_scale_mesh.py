@@ -87,7 +87,3 @@ class Rollout(unittest.TestCase):
         """1,008 for 353 pods with kubelets that all take the same time (2.86), cluster-350-2026-11-21 has them as they vary."""
         _, _, events, _ = self.rolled(353)
         self.assertTrue(2.5 < len(events) / 353 < 4, len(events) / 353)
-
-
-if __name__ == "__main__":
-    unittest.main()

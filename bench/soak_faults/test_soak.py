@@ -302,7 +302,3 @@ class Lies(unittest.TestCase):
             self.assertNotEqual(body, self.answer(None, "/api/v1/peers"), kind)
             self.assertEqual(self.answer(kind, "/api/v1/identity"), self.answer(None, "/api/v1/identity"), kind)
         self.assertNotIn(NODE, self.answer("identity-other", "/api/v1/identity"))
-
-
-if __name__ == "__main__":
-    unittest.main()

@@ -1,9 +1,6 @@
 """Compares the kind, subject and direction of each verdict with the drawn faults."""
 import re
 
-# Kinds that say something of the network. The others are of agents.
-BLAMES = {"mesh", "partition", "zone", "domain", "zone_pair", "paths", "node", "link"}
-
 
 def names_in(subject):
     """The names in a subject, whatever stands between them."""
@@ -42,7 +39,6 @@ class Claim:
             return False
         if self.names != names_in(verdict["subject"]):
             return False
-        # Today's verdicts have no confidence.
         if self.at_most_likely and verdict.get("confidence", "likely") != "likely":
             return False
         said = lost_ways(verdict)

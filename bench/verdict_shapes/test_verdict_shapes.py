@@ -166,7 +166,3 @@ class Scoring(unittest.TestCase):
             (verdict("node", self.b), (True, True, False)), (verdict("link", f"{self.c}->{self.b}"), (True, True, False)),
         ]:
             self.assertEqual(self.result([said], expected), result, said)
-
-
-if __name__ == "__main__":
-    unittest.main()
