@@ -91,16 +91,6 @@ impl Destination {
         !flight.terminating && flight.generation == self.generation
     }
 
-    /// Returns whether there is an excuse for the next probe. One of this many probes uses it up,
-    /// by their sequence numbers.
-    pub const fn excuse_probe(&mut self, per_excuse: u16) -> bool {
-        let is_excused = self.excuses > 0;
-        if self.sequence.is_multiple_of(per_excuse) {
-            self.excuses = self.excuses.saturating_sub(1);
-        }
-        is_excused
-    }
-
     /// Returns the sequence number of the next probe.
     pub const fn next_sequence(&mut self) -> u16 {
         let sequence = self.sequence;

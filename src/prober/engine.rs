@@ -162,7 +162,7 @@ impl Engine {
     /// then not be sent.
     pub fn begin(&mut self, slot: SlotId, now: Nanos) -> Result<Label, SendError> {
         let peer = self.destinations.get_mut(slot.index()).ok_or(SendError::Address)?;
-        let is_excused = !peer.terminating() && peer.excuse_probe(self.per_excuse);
+        let is_excused = !peer.terminating() && peer.excuses > 0;
         self.begin_as(if is_excused { State::Excused } else { State::Waiting }, slot, now)
     }
 
@@ -216,7 +216,14 @@ impl Engine {
                 self.flights.set(label.number, State::Void);
                 Some(Event::NotSent(reason))
             }
-            Ok(()) if self.is_uncounted(label.number) => None,
+            Ok(()) if self.is_uncounted(label.number) => {
+                // Only what was sent uses an excuse up: one of `per_excuse` probes.
+                let is_excused = self.flights.get(label.number).state == State::Excused;
+                let uses_excuse = is_excused && label.sequence.is_multiple_of(self.per_excuse);
+                let peer = &mut self.destinations[label.slot.index()];
+                peer.excuses = peer.excuses.saturating_sub(u8::from(uses_excuse));
+                None
+            }
             Ok(()) => (!self.destinations[label.slot.index()].skip_withdrawn()).then_some(Event::Sent),
         }
     }

@@ -300,6 +300,26 @@ fn a_new_peer_may_be_silent_for_as_long_at_any_interval() {
 }
 
 #[test]
+fn probes_that_are_not_sent_use_no_excuse_up() {
+    let [step, silence] = [10, 30_000].map(Nanos::from_millis);
+    let mut engine = Engine::new(SECOND, step, false).excusing(silence, step);
+    engine.reserve(1);
+    engine.apply(Change::Join { slot: SLOT });
+    aim_at(&mut engine, PEER, false);
+    for n in 0..1_000 {
+        let label = engine.begin(SLOT, at(n * 10)).unwrap();
+        assert_eq!(engine.sent(label, Err(SendError::NoRoute)), Some(Event::NotSent(SendError::NoRoute)));
+        assert!(engine.take_back(label));
+    }
+    for n in 1_000..3_000 {
+        send(&mut engine, n * 10);
+        while let Some((_, event)) = engine.expire(at(n * 10)) {
+            assert_eq!(event, Event::Terminating { answered: false }, "within 20 s of the first that was sent");
+        }
+    }
+}
+
+#[test]
 fn probes_that_left_before_the_first_answer_arrived_are_never_lost() {
     let mut e = engine().excusing(Nanos::from_millis(30_000), SECOND);
     e.apply(Change::Stop { slot: SLOT });

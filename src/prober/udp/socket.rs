@@ -85,8 +85,10 @@ pub struct UdpSockets {
     /// By family, what gets the requests of strangers. Nothing waits for these, so that a flood
     /// wakes no thread.
     strangers: [Option<OwnedFd>; FAMILIES],
-    /// When they are read again.
+    /// When they are read again, and how many batches of them were read this time: the first half
+    /// of them over IPv4.
     strangers_at: Nanos,
+    strangers_read: usize,
     epoll: WatchedDescriptor,
     ready: Ready,
     overflows: Overflows,
@@ -129,6 +131,7 @@ impl UdpSockets {
             reflectors,
             strangers,
             strangers_at: clock.now(),
+            strangers_read: 0,
             epoll: WatchedDescriptor::new(made, "the UDP sockets").map_err(UdpSocketError::setup("register"))?,
             ready: Ready::default(),
             overflows: Overflows::default(),
@@ -218,24 +221,28 @@ impl UdpSockets {
         }
     }
 
-    /// Delivers what strangers have sent, from time to time. What it lacks, the kernel has dropped.
-    fn read_strangers(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Reflected<'_>)) {
+    /// Delivers a batch of what strangers have sent, from time to time. Returns whether there was
+    /// one. What it lacks, the kernel has dropped.
+    fn read_strangers(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Reflected<'_>)) -> bool {
+        const BATCHES: usize = STAMP_STRANGERS_MAX / BATCH;
         let now = clock.now();
         if now < self.strangers_at {
-            return;
+            return false;
         }
-        self.strangers_at = now.plus(STAMP_STRANGERS_EVERY.into());
-        for strangers in self.strangers.iter().flatten() {
-            for _ in 0..STAMP_STRANGERS_MAX / BATCH {
-                let arrived = self.arrivals.receive(strangers.as_fd(), Queue::Arrivals).unwrap_or(0);
-                for packet in self.arrivals.packets().take(arrived) {
-                    deliver(Reflected::Request(datagram(&packet, Moment::read(now))));
-                }
-                if arrived < BATCH {
-                    break;
-                }
+        while self.strangers_read < FAMILIES * BATCHES {
+            let family = self.strangers_read / BATCHES;
+            let strangers = self.strangers[family].as_ref().map(AsFd::as_fd);
+            let arrived = strangers.and_then(|fd| self.arrivals.receive(fd, Queue::Arrivals).ok()).unwrap_or(0);
+            self.strangers_read = if arrived < BATCH { (family + 1) * BATCHES } else { self.strangers_read + 1 };
+            for packet in self.arrivals.packets().take(arrived) {
+                deliver(Reflected::Request(datagram(&packet, Moment::read(now))));
+            }
+            if arrived > 0 {
+                return true;
             }
         }
+        (self.strangers_at, self.strangers_read) = (now.plus(STAMP_STRANGERS_EVERY.into()), 0);
+        false
     }
 
     fn log_failure(&mut self, error: &io::Error) {
@@ -504,8 +511,11 @@ impl UdpWire for UdpSockets {
     }
 
     fn requests(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Reflected<'_>)) -> bool {
-        let (mut drained, mut failed) = (true, None);
-        self.read_strangers(clock, deliver);
+        // One source of requests a call: the next one is served after the answers to these.
+        if self.read_strangers(clock, deliver) {
+            return false;
+        }
+        let (mut served, mut drained, mut failed) = (false, true, None);
         let Self { reflectors, arrivals, errors, times: [_, real_time], stamped, ready, overflows, .. } = self;
         let steps = real_time.steps();
         let mut reader = Reader { arrivals, errors, real_time, clock, stamped, overflows, reads: 1 };
@@ -514,18 +524,20 @@ impl UdpWire for UdpSockets {
             let Some(reflector) = reflector.as_mut().filter(|_| (ready.arrivals | ready.errors) & bit != 0) else {
                 continue;
             };
+            if std::mem::replace(&mut served, true) {
+                drained = false;
+                break;
+            }
             match reader.reflector(reflector, ready.errors & bit != 0, deliver) {
-                Ok(true) => {
-                    ready.arrivals &= !bit;
-                    ready.errors &= !bit;
-                }
-                // The next call serves the other family, after the answers to these requests.
                 Ok(false) => {
                     drained = false;
                     break;
                 }
+                Ok(true) => {}
                 Err(error) => failed = Some(error),
             }
+            ready.arrivals &= !bit;
+            ready.errors &= !bit;
         }
         if drained && steps == self.times[1].steps() {
             self.times[1].emptied();

@@ -307,8 +307,13 @@ impl MtuSearch {
                 row.set_flow(flow);
                 (row.state, row.path_mtu_bytes, row.said_bytes) = (PathState::Full, size, 0);
             }
-        } else if row.has_hole() && row.flow() == flow && size > row.path_mtu_bytes && !searching {
-            // The hole is smaller than it was.
+        } else if row.has_hole()
+            && row.flow() == flow
+            && size > row.path_mtu_bytes
+            && size < row.full_bytes
+            && !searching
+        {
+            // The hole is smaller than it was. A larger packet was sent over another route.
             row.path_mtu_bytes = size;
             let sizes = [size, row.full_bytes, self.small_payload + header_bytes(row.is_ipv6())];
             let search = SizeSearch::resume(slot, flow, sizes, row.said_bytes, now);
@@ -425,4 +430,30 @@ fn pay(paid_until: &mut Nanos, now: Nanos) -> bool {
         *paid_until = (*paid_until).max(now).plus(COST);
     }
     room
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::{Network, ZoneId};
+
+    /// A hostile peer answers as late as it likes.
+    #[test]
+    fn the_answer_to_a_packet_of_a_larger_route_before_moves_no_hole() {
+        let slot = SlotId(0);
+        let address = IpAddr::from([10, 0, 0, 1]);
+        let mut search = MtuSearch::new(4, 72, Nanos::from_millis(2_000), Nanos(0));
+        search.reserve(1);
+        search.apply(Change::Join { slot }, false);
+        let (zone, network) = (ZoneId::UNKNOWN, Network::Pod);
+        search.apply(Change::Probe { slot, address, zone, network, terminating: false }, true);
+        let now = Nanos::from_millis(120_000);
+        let sent = search.due(now, |_| Some(Route { address, mtu: 9_000 })).expect("a check");
+        assert_eq!(sent.size, 9_000);
+        let row = search.rows.get_mut(0).expect("the row of the slot");
+        (row.state, row.path_mtu_bytes, row.full_bytes) = (PathState::HoleSilent, 1_400, 1_500);
+        row.set_flow(sent.flow);
+        assert!(search.answered((slot, sent.flow, sent.sequence), now));
+        assert_eq!((search.path(slot).path_mtu_bytes, search.path(slot).has_hole()), (1_400, true));
+    }
 }

@@ -54,26 +54,6 @@ impl PathMtu {
         Flow(self.flags & FLOW)
     }
 
-    /// Returns the value in 64 bits, for an atomic integer.
-    pub const fn to_bits(self) -> u64 {
-        let words = [self.path_mtu_bytes, self.full_bytes, self.said_bytes];
-        let [path, full, said] = [words[0] as u64, words[1] as u64, words[2] as u64];
-        path | full << 16 | said << 32 | (self.state as u64) << 48 | (self.flags as u64) << 56
-    }
-
-    /// Returns the value that [`PathMtu::to_bits`] has packed.
-    #[expect(clippy::cast_possible_truncation, reason = "its parts")]
-    pub const fn from_bits(bits: u64) -> Self {
-        let state = match (bits >> 48) as u8 {
-            1 => PathState::Full,
-            2 => PathState::HoleSilent,
-            3 => PathState::HoleSaid,
-            _ => PathState::Unknown,
-        };
-        let [path_mtu_bytes, full_bytes, said_bytes] = [bits as u16, (bits >> 16) as u16, (bits >> 32) as u16];
-        Self { path_mtu_bytes, full_bytes, said_bytes, state, flags: (bits >> 56) as u8 }
-    }
-
     pub(super) const fn is_active(self) -> bool {
         self.flags & ACTIVE != 0
     }
@@ -106,15 +86,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_is_the_same_after_it_was_packed() {
-        for state in [PathState::Unknown, PathState::Full, PathState::HoleSilent, PathState::HoleSaid] {
-            let mut path = PathMtu { path_mtu_bytes: 1_300, said_bytes: 1_301, state, ..PathMtu::NEW };
-            path.set_route(9_000, true);
-            path.set_flow(Flow(15));
-            path.set_active(true);
-            assert_eq!(PathMtu::from_bits(path.to_bits()), path);
-            assert_eq!((path.flow(), path.is_active(), path.is_ipv6()), (Flow(15), true, true));
-        }
-        assert_eq!(PathMtu::from_bits(0), PathMtu::NEW);
+    fn the_flags_of_a_path_are_apart() {
+        let mut path = PathMtu::NEW;
+        path.set_route(9_000, true);
+        path.set_flow(Flow(15));
+        path.set_active(true);
+        assert_eq!((path.flow(), path.is_active(), path.is_ipv6()), (Flow(15), true, true));
+        path.set_flow(Flow(0));
+        assert_eq!((path.flow(), path.is_active(), path.is_ipv6()), (Flow(0), true, true));
+        path.forget();
+        assert_eq!((path.flow(), path.is_active(), path.is_ipv6()), (Flow(0), true, false));
     }
 }

@@ -318,9 +318,7 @@ fn what_strangers_send_is_read_apart_once_a_second_and_up_to_a_number() {
     let clock = Scripted(Cell::new(MonotonicClock.now().plus(Nanos(1))));
     let read = |wire: &mut UdpSockets| {
         let mut counts = [0, 0];
-        wire.receive(&clock, &mut |_| {});
-        wire.requests(&clock, &mut |delivery| {
-            let Reflected::Request(datagram) = delivery else { return };
+        requests(wire, &clock, |datagram| {
             let is_stranger = datagram.from.ip() == Ipv4Addr::new(127, 0, 0, 2);
             assert_eq!(datagram.bytes, if is_stranger { &b"stranger"[..] } else { b"member" });
             counts[usize::from(is_stranger)] += 1;
@@ -334,6 +332,52 @@ fn what_strangers_send_is_read_apart_once_a_second_and_up_to_a_number() {
     clock.0.set(clock.0.get().plus(STAMP_STRANGERS_EVERY.into()));
     let [members, strangers] = read(&mut wire);
     assert!(members == 0 && (1..=STAMP_STRANGERS_MAX).contains(&strangers), "{members} {strangers}");
+}
+
+#[test]
+fn requests_of_both_families_and_of_strangers_are_read_in_parts_that_can_be_answered() {
+    /// More of each than half of what is answered at once.
+    const EACH: usize = BATCH * 2 / 3;
+    let runtime = runtime();
+    let _guard = runtime.enter();
+    let mut wire = open("[::]:0");
+    let ends = ["127.0.0.1:0", "[::1]:0", "127.0.0.2:0"].map(|at| UdpSocket::bind(at).unwrap());
+    let members = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+    wire.admit(
+        &|over_ipv6, ranges_max| filter::from_sources(over_ipv6, &members, ranges_max),
+        &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
+    );
+    for end in &ends {
+        let address = end.local_addr().unwrap();
+        let to: IpAddr = if address.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
+        for _ in 0..EACH {
+            end.send_to(b"request", (to, wire.reflector_port())).unwrap();
+        }
+    }
+    let clock = Scripted(Cell::new(MonotonicClock.now().plus(Nanos(1))));
+    let mut counts = [0; 3];
+    requests(&mut wire, &clock, |datagram| {
+        let of = ends.iter().position(|end| end.local_addr().unwrap() == datagram.from).unwrap();
+        counts[of] += 1;
+    });
+    assert_eq!(counts, [EACH; 3]);
+}
+
+/// Reads all requests that there are. No call delivers more than can be answered at once.
+fn requests(wire: &mut UdpSockets, clock: &Scripted, mut each: impl FnMut(&Datagram<'_>)) {
+    wire.receive(clock, &mut |_| {});
+    loop {
+        let mut at_once = 0;
+        let is_done = wire.requests(clock, &mut |delivery| {
+            let Reflected::Request(datagram) = delivery else { return };
+            at_once += 1;
+            each(&datagram);
+        });
+        assert!(at_once <= BATCH, "{at_once}");
+        if is_done {
+            return;
+        }
+    }
 }
 
 /// A clock that stands still. The real-time clock is that of the kernel.
