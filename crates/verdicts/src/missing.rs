@@ -83,9 +83,10 @@ pub fn add_missing_agents(scope: &NetworkScope<'_>, causes: &LossCauses<'_>, ver
             let Ok(place) = missing.binary_search(&peer) else { continue };
             let (silence, pair) = (&mut known[place], (source.min(peer), source.max(peer)));
             // Of a cell that stands for several, the first part is that of ICMP.
-            for cell in cells.iter().filter(|cell| cell.layer().method() == Method::Icmp) {
+            let by_icmp = || cells.iter().filter(|cell| cell.layer().method() == Method::Icmp);
+            silence.detail.sources[0] += u32::from(by_icmp().next().is_some());
+            for cell in by_icmp() {
                 silence.detail.to = silence.detail.to.plus(Tally { probes: cell.probes(), lost: cell.lost() });
-                silence.detail.sources[0] += 1;
                 silence.unexplained += u32::from(findings.touching(scope, pair).next().is_none());
             }
             if hears_nothing(cells) {

@@ -242,6 +242,10 @@ fn an_agent_that_does_not_answer_is_no_bad_node_while_its_node_answers() {
     assert_eq!(reachable.subjects(), [(Kind::AgentUnreachable, "c".into())]);
     let said = evidence(&reachable.verdicts()[0]);
     assert_eq!(said, "its report is missing (timed out); its node answers 99.2 % of the probes of 2 sources");
+    let over_ipv6 = |object: Value| with(object, "protocol", json!("icmpv6"));
+    let dual = |from: &str| [peer("c", 0), over_ipv6(peer("c", 0)), peer(from, 0), over_ipv6(peer(from, 0))];
+    let dual = Mesh::new().row(&source("a", 0), &dual("d")).row(&source("d", 0), &dual("a")).missing("c");
+    assert!(evidence(&dual.verdicts()[0]).ends_with(" of the probes of 2 sources"), "{:?}", dual.verdicts());
     let dead = row("a", 60).row(&source("d", 0), &[peer("c", 60), peer("a", 0)]).missing("c");
     assert_eq!(dead.subjects(), [(Kind::Node, "c".into())]);
     let unknown = full(&["a", "b"], |_, _| 0).missing("x");

@@ -450,7 +450,8 @@ pub fn notes(overall: &Overall) -> Vec<String> {
 
 fn narrow_note(overall: &Overall) -> Option<String> {
     let NarrowLinks { pairs, source, peer, passes_bytes } = overall.narrow.as_ref()?;
-    let more = match pairs - 1 {
+    // A judge of its own making may count none.
+    let more = match pairs.saturating_sub(1) {
         0 => String::new(),
         1 => ", nor between 1 more pair of nodes".to_owned(),
         more => format!(", nor between {more} more pairs of nodes"),

@@ -168,10 +168,14 @@ impl<R: BufRead> LimitedText<'_, R> {
     fn next(&mut self) -> io::Result<Result<bool, LineError>> {
         loop {
             self.line.clear();
-            let most = self.bytes_left.min(REPORT_BYTES_MAX as u64 + 1);
+            let mark = if self.number == 0 { UTF8_MARK.len() } else { 0 };
+            let most = self.bytes_left.min((REPORT_BYTES_MAX + mark) as u64 + 1);
             let read = (&mut *self.from).take(most).read_until(b'\n', &mut self.line)?;
             self.number += 1;
             self.bytes_left -= read as u64;
+            if self.number == 1 && self.line.starts_with(UTF8_MARK) {
+                self.line.drain(..mark);
+            }
             if self.line.len() > REPORT_BYTES_MAX {
                 return Ok(Err(LineError::Long));
             }
@@ -180,9 +184,6 @@ impl<R: BufRead> LimitedText<'_, R> {
             }
             if read == 0 {
                 return Ok(Ok(false));
-            }
-            if self.number == 1 && self.line.starts_with(UTF8_MARK) {
-                self.line.drain(..UTF8_MARK.len());
             }
             if !self.line.trim_ascii().is_empty() {
                 return Ok(Ok(true));

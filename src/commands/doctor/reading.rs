@@ -220,7 +220,6 @@ impl MeshReading {
             Ok(()) => self.matrix.end_row(),
             Err(error) => self.missing.push((document, Missing { node, error: format!("not a report: {error}") })),
         }
-        self.matrix.finish();
         read
     }
 

@@ -173,7 +173,7 @@ impl Watched {
 fn entries(examination: &Examination) -> BTreeMap<Key, ShownEntry> {
     let mut entries = BTreeMap::new();
     for verdict in &examination.verdicts {
-        let key = format!("{:?} {} {:?} {:?}", verdict.kind, verdict.subject, verdict.network, verdict.protocol);
+        let key = format!("{:?} {}", verdict.kind, verdict.id);
         let entry = ShownEntry {
             title: finding(verdict),
             line: title(verdict),

@@ -408,6 +408,9 @@ fn large_packets_that_do_not_pass_are_named_with_their_size() {
     assert_eq!((told.verdicts(), told.headline().as_str()), (Vec::new(), "all well"));
     let note = wording::notes(&judge_whole(&told.matrix).overall).remove(0);
     assert!(note.contains(" from a to b, nor between 9 more pairs of nodes; "), "{note}");
+    let mut lie = judge_whole(&told.matrix).overall;
+    lie.narrow.as_mut().unwrap().pairs = 0;
+    assert!(wording::notes(&lie)[0].contains(" from a to b; "), "{:?}", wording::notes(&lie));
     let all = three(|_, _, _| 0, |_, _, object| hole(object, 1_300, "out", "silent")).verdicts();
     assert_eq!(named(&all), [(Kind::Mtu, "*", None)]);
     assert!(evidence(&all[0]).contains("on 10 of 10 pairs"), "{}", evidence(&all[0]));

@@ -160,6 +160,23 @@ fn links_zones_and_their_pairs_are_named() {
 }
 
 #[test]
+fn the_directions_of_a_link_are_one_verdict_only_for_one_reason() {
+    let found = |reasons: [&str; 2]| {
+        let mesh = mesh(&["a", "b", "c", "d"], |from, to| match (from, to) {
+            ("a", "b") => vec![unsent(to, "icmp", reasons[0])],
+            ("b", "a") => vec![unsent(to, "icmp", reasons[1])],
+            _ => vec![peer(to, 0)],
+        });
+        let mut found = found(&mesh);
+        found.sort();
+        found
+    };
+    assert_eq!(found(["prohibited"; 2]), ["link a->b both all both Warning"]);
+    let apart = ["link a->b out all both Warning", "link b->a out all both Warning"];
+    assert_eq!(found(["prohibited", "not_permitted"]), apart);
+}
+
+#[test]
 fn two_causes_that_share_a_link_are_both_found() {
     let mesh = mesh(&["a", "b", "c", "d", "e"], |from, to| match (from, to) {
         ("a", _) => vec![unsent(to, "icmp", "not_permitted")],

@@ -145,7 +145,10 @@ pub async fn add(scope: &NetworkScope<'_>, verdicts: &mut Vec<Verdict>) {
         // What one cannot send to the other, and the other to the one.
         for at in (0..causes.len()).rev() {
             let MeshPart::Link(a, b) = causes[at].part else { continue };
-            let back = |cause: &UnsentCause| (cause.part, cause.family) == (MeshPart::Link(b, a), causes[at].family);
+            let UnsentCause { family, layers, reason, .. } = causes[at];
+            let back = |cause: &UnsentCause| {
+                (cause.part, cause.family, cause.layers, cause.reason) == (MeshPart::Link(b, a), family, layers, reason)
+            };
             if let Some(place) = causes[..at].iter().position(back) {
                 let links = causes[at].links;
                 causes[place].links = [0, 1].map(|of| causes[place].links[of] + links[of]);

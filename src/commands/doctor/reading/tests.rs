@@ -196,6 +196,38 @@ fn a_report_that_breaks_off_keeps_its_first_part_and_is_marked_as_broken() {
     assert_eq!((matrix.cell_count(), presences(&matrix)[0].1), (2, RowPresence::Broken));
 }
 
+/// What the last losses of a link mean is known when all reports are there. Until then, none counts.
+#[test]
+fn reports_say_the_same_in_any_order() {
+    let peer = |node: &str| {
+        format!(
+            r#"{{"node":"{node}","zone":"z","network":"pod","protocol":"icmp","state":"ready","address":"10.0.0.1",
+            "recent":{{"seconds":60,"sent":60,"received":54,"lost":6,"lost_in_row":2,"answered_since":0}}}}"#
+        )
+    };
+    let report = |node: &str, peers: [&str; 2]| {
+        let peers = peers.map(peer).join(",");
+        format!(r#"{{"source":{{"node":"{node}","zone":"z"}},"peers":[{peers}]}}"#)
+    };
+    let reports = [report("n1", ["n2", "n3"]), report("n2", ["n1", "n3"]), report("n3", ["n1", "n2"])];
+    let judged = |order: [usize; 3]| {
+        let mut reading = MeshReading::default();
+        for at in order {
+            reading.report(0, reports[at].as_bytes()).unwrap();
+        }
+        let (matrix, ..) = reading.finish();
+        let (mut tallies, fresh) = ([0, 0], matrix.numbers().map(|node| matrix.fresh_sources(node)).max());
+        for node in matrix.numbers() {
+            for cell in matrix.cells(node) {
+                tallies = [tallies[0] + cell.probes(), tallies[1] + cell.lost()];
+            }
+        }
+        (tallies, fresh)
+    };
+    assert_eq!(judged([0, 1, 2]), judged([2, 1, 0]));
+    assert_eq!(judged([0, 1, 2]), ([6 * 58, 6 * 4], Some(2)));
+}
+
 #[test]
 fn facts_about_the_mesh_and_old_lists_are_kept() {
     let mut reading = MeshReading::default();
