@@ -8,7 +8,7 @@ use std::time::Duration;
 use hyper::Uri;
 
 use super::agents::Agents;
-use super::run::{LISTEN_DEFAULT, duration_between, name, number_between, socket_address};
+use super::run::{LISTEN_DEFAULT, duration_between, hostname, name, number_between, socket_address};
 use super::typed::Typed;
 use super::{Env, UsageError};
 use crate::discovery::{KubernetesConfig, SERVICE_ACCOUNT_DIRECTORY};
@@ -183,7 +183,17 @@ impl HttpUrl {
             _ => return Err(accepted()),
         };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let port = authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 });
+        let port = match authority.port_u16() {
+            Some(port) => port,
+            None if authority.as_str() == authority.host() => {
+                if is_secure {
+                    443
+                } else {
+                    80
+                }
+            }
+            None => return Err(accepted()),
+        };
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         if host.is_empty() || port == 0 { Err(accepted()) } else { Ok(Self { is_secure, host, port, path }) }
     }
@@ -205,7 +215,7 @@ impl ActSettings {
         let listen = typed.value("listen", socket_address)?;
         let listen = listen.map_or_else(|| socket_address(LISTEN_DEFAULT), Ok).map_err(UsageError)?;
         // The agent of a pod is none of ours: this pod has none.
-        let agents = match Agents::resolve(typed, env)? {
+        let agents = match Agents::resolve_beside(typed, env, &["port"])? {
             Agents::Service { name, port, .. } => Agents::Service { name, port, own: None },
             urls @ Agents::Urls(_) => urls,
         };
@@ -216,7 +226,7 @@ impl ActSettings {
                 error.to_string().replacen("--discovery kubernetes: ", "", 1)
             ))
         })?;
-        let holder = typed.value("pod-name", name)?.or_else(|| env("HOSTNAME")).unwrap_or_else(|| "act".into());
+        let holder = typed.value("pod-name", name)?.map_or_else(|| hostname("pod-name"), Ok)?;
         Ok(Self {
             agents,
             kubernetes,
@@ -313,8 +323,20 @@ mod tests {
         assert_eq!((url.is_secure, url.port, url.path.as_str()), (true, 443, "/services/secret?a=b"));
         assert!(!format!("{url:?}").contains("secret"));
         assert_eq!(HttpUrl::parse("http://[fd00::1]:9093").unwrap().host_header(), "[fd00::1]:9093");
-        for bad in ["ftp://a/", "https://u:secret@a/", "a.example", "https://", "secret"] {
+        for bad in
+            ["ftp://a/", "https://u:secret@a/", "a.example", "https://", "secret", "http://a:90933", "https://a:9x/"]
+        {
             assert!(!HttpUrl::parse(bad).unwrap_err().contains("secret"), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_service_of_the_daemon_set_may_be_named_beside_the_urls_of_agents() {
+        let refused = |flag: &str| {
+            let given = ["act", "--url", "http://a", flag, "8080"].map(Into::into);
+            crate::config::parse(&given, &|_| None).unwrap_err().to_string()
+        };
+        assert!(refused("--service").contains("needs a pod"), "{}", refused("--service"));
+        assert!(refused("--port").contains("--url is given"), "{}", refused("--port"));
     }
 }

@@ -61,6 +61,11 @@ impl Agents {
     }
 
     pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
+        Self::resolve_beside(typed, env, &["service", "namespace", "port"])
+    }
+
+    /// Does the same for a command of which only these flags are about agents alone.
+    pub(super) fn resolve_beside(typed: &Typed, env: Env<'_>, of_service: &[&str]) -> Result<Self, UsageError> {
         let mut urls: Vec<AgentUrl> = Vec::new();
         for (flag, text) in typed.texts("url") {
             // A variable may contain several URLs, separated by commas. Our URLs contain no comma.
@@ -89,7 +94,7 @@ impl Agents {
             let own = env("KUBERNETES_SERVICE_HOST").filter(|_| !is_chosen).map(|_| AgentUrl::own(env));
             return Ok(Self::Service { name: full, port, own });
         }
-        match typed.first_typed(&["service", "namespace", "port"]) {
+        match typed.first_typed(of_service) {
             Some(flag) => Err(UsageError(format!("--{flag} goes with --service, and --url is given"))),
             None => Ok(Self::Urls(urls)),
         }

@@ -294,8 +294,13 @@ fn node_name(typed: &Typed) -> Result<String, UsageError> {
     if let Some(name) = typed.value("node-name", name)? {
         return Ok(name);
     }
+    hostname("node-name")
+}
+
+/// Returns the hostname, which is the default of a flag.
+pub(super) fn hostname(flag: &str) -> Result<String, UsageError> {
     let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    name(hostname.trim()).map_err(|_| UsageError("--node-name: the hostname is empty; give a name".into()))
+    name(hostname.trim()).map_err(|_| UsageError(format!("--{flag}: the hostname is empty; give a name")))
 }
 
 /// The sources of the peers, and the flags that belong to each.

@@ -12,7 +12,7 @@ use super::lease::{Election, LeaseObject, LeaseStep};
 use super::notices::EventNote;
 use super::objects::{self, DaemonSetReference, MANAGER};
 use crate::discovery::KubernetesConfig;
-use crate::discovery::kubernetes::{ApiConnection, ApiFailure, ApiRequest, ConnectionUse};
+use crate::discovery::kubernetes::{ApiConnection, ApiRequest, ConnectionUse};
 use crate::http::path::encoded;
 use crate::sys::clock;
 use crate::sys::settle::MappedFiles;
@@ -33,33 +33,11 @@ const APPLY_PATCH: &str = "application/apply-patch+yaml";
 
 /// The reason why the API server has not done what was asked.
 #[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// There was no answer.
-    #[error("{operation}: {failure}")]
-    Request {
-        /// The operation that failed.
-        operation: &'static str,
-        /// Why there is none.
-        failure: ApiFailure,
-    },
-    /// The API server refused the request.
-    #[error("{operation}: status {status}: {reason}")]
-    Refused {
-        /// The operation that failed.
-        operation: &'static str,
-        /// The status of its answer.
-        status: u16,
-        /// What it says, at most 300 characters.
-        reason: String,
-    },
-    /// The answer is not the object that was asked for.
-    #[error("{operation}: not an object of the API: {reason}")]
-    Malformed {
-        /// The operation that failed.
-        operation: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
+#[error("{operation}: {reason}")]
+pub struct ClusterError {
+    operation: &'static str,
+    /// Of what the API server says, at most 300 characters.
+    reason: String,
 }
 
 /// A client of the API server, which acts in one namespace.
@@ -114,7 +92,7 @@ impl Cluster {
         let answer = self.api.call(&request, OBJECT_BYTES_MAX).await;
         // Between two patches, and until the next round, none of its code is resident.
         self.mapped.give_back();
-        answer.map_err(|failure| ClusterError::Request { operation, failure })
+        answer.map_err(|failure| ClusterError { operation, reason: failure.to_string() })
     }
 
     /// Takes or renews the Lease, and writes the memory to it. Returns what the last holder
@@ -285,7 +263,7 @@ fn parsed<'a, T: Deserialize<'a>>(operation: &'static str, body: &'a [u8]) -> Re
 }
 
 fn malformed(operation: &'static str, error: &serde_json::Error) -> ClusterError {
-    ClusterError::Malformed { operation, reason: error.to_string() }
+    ClusterError { operation, reason: format!("not an object of the API: {error}") }
 }
 
 /// Returns what a refusal says.
@@ -295,6 +273,6 @@ fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> ClusterE
         message: String,
     }
     let reason = serde_json::from_slice(body).map_or_else(|_| String::new(), |Refusal { message }| message);
-    let reason = reason.chars().take(300).collect();
-    ClusterError::Refused { operation, status: status.as_u16(), reason }
+    let reason: String = reason.chars().take(300).collect();
+    ClusterError { operation, reason: format!("status {}: {reason}", status.as_u16()) }
 }

@@ -191,6 +191,9 @@ impl Notices {
             if let Some(open) = self.open.get_mut(&key) {
                 // It ended too soon, for agents had disagreed.
                 (open.verdict, open.is_sent) = (verdict, false);
+                if open.event == Reported::All {
+                    open.event = Reported::Nothing;
+                }
                 continue;
             }
             let open = OpenVerdict {

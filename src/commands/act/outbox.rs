@@ -37,11 +37,13 @@ impl Default for Outbox {
 }
 
 impl Outbox {
-    /// Adds a letter. Returns one that is lost for it. What repeats is not added while others wait.
+    /// Adds a letter, in place of the same one that waits already: a receiver goes by what it gets
+    /// last. Returns one that is lost for it. What repeats is not added while others wait.
     pub fn push(&mut self, letter: Letter) -> Option<Letter> {
-        if letter.is_repetition && !self.letters.is_empty() || self.letters.iter().any(|other| other.id == letter.id) {
+        if letter.is_repetition && !self.letters.is_empty() {
             return None;
         }
+        self.letters.retain(|other| other.id != letter.id);
         self.letters.push_back(letter);
         if self.letters.len() > LETTERS_MAX { self.letters.pop_front() } else { None }
     }
@@ -108,6 +110,7 @@ mod tests {
         let mut outbox = Outbox::default();
         assert!((0..LETTERS_MAX).all(|id| outbox.push(letter(id, false)).is_none()));
         assert!(outbox.push(letter(7, false)).is_none(), "it waits already");
+        assert_eq!(outbox.letters.back().unwrap().id, "7", "what is told last counts");
         assert!(outbox.push(letter(1_000, true)).is_none());
         assert_eq!(outbox.push(letter(1_001, false)).unwrap().id, "0");
         assert_eq!(outbox.letters.len(), LETTERS_MAX);

@@ -50,6 +50,8 @@ struct Script {
     events: Vec<(Regarding, &'static str)>,
     /// By round, the number of nodes that are read and patched.
     requests: Vec<usize>,
+    /// Whether receivers take what is sent to them.
+    delivers: bool,
 }
 
 impl Script {
@@ -72,6 +74,7 @@ impl Script {
             severities: BTreeSet::new(),
             events: Vec::new(),
             requests: Vec::new(),
+            delivers: true,
         }
     }
 
@@ -94,7 +97,7 @@ impl Script {
             for notice in self.state.messages(self.now) {
                 let id = occurrence(&notice.verdict);
                 self.severities.insert(notice.verdict.severity);
-                if notice.phase == Phase::End {
+                if notice.phase == Phase::End && self.delivers {
                     self.state.notices.delivered(&id);
                 }
                 if notice.phase != Phase::Still {
@@ -276,6 +279,21 @@ fn a_restart_leaves_nothing_behind_and_repeats_under_the_same_id() {
     assert!(script.not_false().is_empty());
     assert_eq!(script.messages.last(), Some(&(Phase::End, "n7".to_owned())));
     assert_eq!(script.events.last(), Some(&(Regarding::Node("n7".into()), "NetworkProblemEnded")));
+}
+
+#[test]
+fn a_verdict_that_returns_before_its_end_is_delivered_has_events_and_messages_again() {
+    let bad = [verdict("node", "n7", 30)];
+    let mut script = Script::new();
+    script.delivers = false;
+    script.agree(HOLD, &bad);
+    script.agree(1, &[]);
+    script.agree(1, &bad);
+    let of_node = |reason| (Regarding::Node("n7".to_owned()), reason);
+    let events = ["NetworkProblem", "NetworkProblemEnded", "NetworkProblem"].map(of_node);
+    assert_eq!(script.events, events);
+    let phases = [Phase::Begin, Phase::End, Phase::Begin].map(|phase| (phase, "n7".to_owned()));
+    assert_eq!(script.messages, phases);
 }
 
 #[test]
