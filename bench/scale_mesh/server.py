@@ -53,10 +53,6 @@ class Counts:
             return self.of.copy()
 
 
-class Gone(Exception):
-    pass
-
-
 class Server:
     def __init__(self, plane, directory, port):
         self.plane, self.changed, self.counts = plane, threading.Condition(), Counts()

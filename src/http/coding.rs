@@ -19,7 +19,7 @@ impl Coding {
     /// Determines the coding of the response to a request for `path` with these headers.
     pub(super) fn negotiate(path: &str, headers: &HeaderMap) -> Self {
         let vary = match path {
-            "/metrics" => Some("Accept, Accept-Encoding"),
+            "/metrics" | "/api/v1/peers" => Some("Accept, Accept-Encoding"),
             "/" => Some("Accept-Encoding"),
             _ => path.starts_with("/api/").then_some("Accept-Encoding"),
         };
@@ -181,7 +181,8 @@ mod tests {
         for (path, vary) in [
             ("/metrics", Some("Accept, Accept-Encoding")),
             ("/", Some("Accept-Encoding")),
-            ("/api/v1/peers", Some("Accept-Encoding")),
+            ("/api/v1/peers", Some("Accept, Accept-Encoding")),
+            ("/api/v1/verdicts", Some("Accept-Encoding")),
             ("/healthz", None),
             ("/readyz", None),
             ("/api", None),

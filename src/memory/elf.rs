@@ -143,7 +143,8 @@ impl Elf {
     pub fn holds(&self, address: u64, offset: u64, page: u64) -> bool {
         self.segments().iter().any(|segment| {
             let first = floor(segment.start, page);
-            (first..segment.file_end).contains(&address) && floor(segment.offset, page) + (address - first) == offset
+            (first..segment.file_end).contains(&address)
+                && floor(segment.offset, page).checked_add(address - first) == Some(offset)
         })
     }
 

@@ -119,6 +119,8 @@ fn the_load_address_follows_from_a_segment_that_is_mapped_as_a_whole() {
     assert!(
         elf.holds(0x3_0000, 0x2_f000, PAGE) && !elf.holds(0x3_0000, 0x3_0000, PAGE) && !elf.holds(0x9_0000, 0, PAGE)
     );
+    let endless = [STATIC_PIE[0], (LOAD, R, u64::MAX - 0xfff, 0x10_0000, 0x2000, 0x2000)];
+    assert!(!read(&file(true, &endless)).unwrap().holds(0x10_1000, 0, PAGE));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::peers::{Compaction, SlotId};
 use crate::units::Nanos;
 
 /// One peer's numbers.
-#[derive(Debug, FromZeros)]
+#[derive(Debug, Default, FromZeros)]
 pub(super) struct UdpNumbers {
     windows: Turns<AtomicU16>,
     /// Losses on the way there and on the way back, of the even and of the odd half.
@@ -133,7 +133,7 @@ impl UdpSlots {
     /// Starts from zero for another peer.
     pub(super) fn reset(&self, slot: SlotId) {
         if let Some(link) = self.0.get(slot.index()) {
-            link.copy(&UdpNumbers::new());
+            link.copy(&UdpNumbers::default());
         }
     }
 
@@ -148,26 +148,6 @@ impl UdpSlots {
 }
 
 impl UdpNumbers {
-    fn new() -> Self {
-        Self {
-            windows: Turns::default(),
-            ways: Default::default(),
-            hops: AtomicU8::new(0),
-            mtu_state: AtomicU8::new(0),
-            path_mtu: AtomicU16::new(0),
-            heard: AtomicU16::new(0),
-            in_turn: AtomicU8::new(0),
-            newer: AtomicU8::new(0),
-            may_probe: AtomicU8::new(0),
-            answered: AtomicU8::new(0),
-            last_lost: AtomicU8::new(0),
-            flows: Default::default(),
-            flow_ways: AtomicU32::new(0),
-            variations: Default::default(),
-            delays: Default::default(),
-        }
-    }
-
     fn copy(&self, other: &Self) {
         self.windows.turn(other.windows.done(), || {
             for (to, from) in self.ways.iter().flatten().zip(other.ways.iter().flatten()) {
