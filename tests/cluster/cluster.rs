@@ -23,7 +23,7 @@ use crate::process;
 
 /// The name of everything in deploy/daemonset.yaml.
 pub const NAMESPACE: &str = "kube-canary";
-const NICE: [&str; 3] = ["nice", "-n", "19"];
+const NICE: [&str; 3] = ["nice", "-n", "5"];
 const COMMAND: &str = "KUBE_CANARY_TEST_CLUSTER";
 const OWN_COMMAND: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cluster/tool/cluster");
 
