@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::method::Family;
-use crate::report::rounded;
+use crate::report::rounded::{self, is_zero};
 
 /// Bytes of the name of a check, which is a label and the subject of verdicts.
 pub const CHECK_NAME_BYTES_MAX: usize = 48;
@@ -251,10 +251,10 @@ pub struct Check<'a> {
     pub servers: u8,
     /// Whether an answer of its own has reached the agent through this Service. Where a pod cannot
     /// reach itself so, some of its attempts fail without a fault.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub reaches_itself: bool,
     /// Number of them of which most attempts failed.
-    #[serde(default, skip_serializing_if = "is_zero_u8")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub servers_failing: u8,
     /// Median time of the answered ones.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
@@ -262,21 +262,6 @@ pub struct Check<'a> {
     /// The time from which on an attempt counts as slow.
     #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "rounded::option")]
     pub slow_from_seconds: Option<f64>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(count: &u32) -> bool {
-    *count == 0
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_false(flag: &bool) -> bool {
-    !*flag
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero_u8(count: &u8) -> bool {
-    *count == 0
 }
 
 #[cfg(test)]

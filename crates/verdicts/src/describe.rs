@@ -13,7 +13,7 @@ use crate::matrix::{Hole, Layer, LosingFlows, Matrix, RowPresence};
 use kube_canary_model::method::Family;
 use kube_canary_model::report::{HoleNotice, Network, Way};
 use kube_canary_model::verdict::{
-    Confidence, Direction, Example, Figure, Figures, Kind, MEMBERS_MAX, Mention, Severity, Verdict,
+    Confidence, Direction, Example, Figure, Figures, GROUPS_MAX, Kind, MEMBERS_MAX, Mention, Severity, Verdict,
 };
 
 /// The subject of a verdict that is about no node, zone or link in particular.
@@ -50,10 +50,14 @@ fn set_directions(figures: &mut Figures, directions: &Directions, there: Request
     figures.set(Figure::CountedByUdp, f64::from(u8::from(directions.is_by_udp)));
 }
 
-/// Adds what the pods' network loses, if it loses for the same reason.
-fn set_pods(figures: &mut Figures, likewise: Option<Tally>) {
-    if let Some(tally) = likewise {
-        set_tally(figures, [Figure::PodProbes, Figure::PodLost], tally);
+/// Adds what is lost elsewhere, which is the background, and what the pods' network loses if it
+/// loses for the same reason.
+pub fn beside(verdict: &mut Verdict, background: f64, pods: Option<Tally>) {
+    if matches!(verdict.kind, Kind::Zone | Kind::ZonePair | Kind::Domain) {
+        verdict.figures.set(Figure::ElsewhereRatio, background);
+    }
+    if let Some(pods) = pods {
+        set_tally(&mut verdict.figures, [Figure::PodProbes, Figure::PodLost], pods);
     }
 }
 
@@ -83,13 +87,7 @@ pub fn with_unread(verdict: &mut Verdict, reports: u32) {
 }
 
 /// Returns the verdict over a bad node.
-pub fn node(
-    scope: &NetworkScope<'_>,
-    node: u16,
-    detail: &Detail,
-    directions: Option<Directions>,
-    likewise: Option<Tally>,
-) -> Verdict {
+pub fn node(scope: &NetworkScope<'_>, node: u16, detail: &Detail, directions: Option<Directions>) -> Verdict {
     let name = scope.matrix.name(node);
     let mut verdict = loss(Kind::Node, subject::from_name(name), scope, detail);
     let figures = &mut verdict.figures;
@@ -103,7 +101,6 @@ pub fn node(
             figures.set(nodes[1], hit.into());
         }
     }
-    set_pods(figures, likewise);
     let known = directions.filter(|directions| directions.direction != Direction::Both);
     if let Some(directions) = known {
         set_directions(figures, &directions, directions.inbound, directions.outbound);
@@ -116,52 +113,27 @@ pub fn node(
     verdict
 }
 
-fn set_wide(figures: &mut Figures, detail: &Detail) {
-    set_tally(figures, [Figure::Probes, Figure::Lost], detail.both);
-    let [pairs, hit] = detail.pairs;
-    figures.set(Figure::Pairs, pairs.into());
-    figures.set(Figure::PairsHit, hit.into());
-}
-
-fn wide(
-    (kind, subject): (Kind, String),
-    scope: &NetworkScope<'_>,
-    detail: &Detail,
-    background: f64,
-    likewise: Option<Tally>,
-) -> Verdict {
+fn wide(kind: Kind, subject: String, scope: &NetworkScope<'_>, detail: &Detail) -> Verdict {
     let mut verdict = loss(kind, subject, scope, detail);
-    set_wide(&mut verdict.figures, detail);
-    verdict.figures.set(Figure::ElsewhereRatio, background);
-    set_pods(&mut verdict.figures, likewise);
+    let [pairs, hit] = detail.pairs;
+    set_tally(&mut verdict.figures, [Figure::Probes, Figure::Lost], detail.both);
+    verdict.figures.set(Figure::Pairs, pairs.into());
+    verdict.figures.set(Figure::PairsHit, hit.into());
     verdict
 }
 
 /// Returns the verdict over the links between two zones, or inside one.
-pub fn zones(
-    scope: &NetworkScope<'_>,
-    zones: (u8, u8),
-    detail: &Detail,
-    background: f64,
-    likewise: Option<Tally>,
-) -> Verdict {
+pub fn zones(scope: &NetworkScope<'_>, zones: (u8, u8), detail: &Detail) -> Verdict {
     let (a, b) = zone_names(scope.matrix, zones);
     if a == b {
-        return part(scope, (Kind::Zone, a), DomainExtent::Inside, detail, background, likewise);
+        return part(scope, (Kind::Zone, a), DomainExtent::Inside, detail);
     }
-    wide((Kind::ZonePair, subject::from_ends(a, b)), scope, detail, background, likewise)
+    wide(Kind::ZonePair, subject::from_ends(a, b), scope, detail)
 }
 
 /// Returns the verdict over a zone or failure domain that loses to all others, inside, or both.
-fn part(
-    scope: &NetworkScope<'_>,
-    (kind, name): (Kind, &str),
-    extent: DomainExtent,
-    detail: &Detail,
-    background: f64,
-    likewise: Option<Tally>,
-) -> Verdict {
-    let mut verdict = wide((kind, subject::from_name(name)), scope, detail, background, likewise);
+pub fn part(scope: &NetworkScope<'_>, (kind, name): (Kind, &str), extent: DomainExtent, detail: &Detail) -> Verdict {
+    let mut verdict = wide(kind, subject::from_name(name), scope, detail);
     match extent {
         DomainExtent::Outside => {}
         DomainExtent::Both => verdict.figures.set(Figure::WithInside, 1.0),
@@ -170,28 +142,10 @@ fn part(
     verdict
 }
 
-/// Returns the verdict over a zone that loses to all others, and if `inside` also inside.
-pub fn zone(
-    scope: &NetworkScope<'_>,
-    (zone, inside): (u8, bool),
-    detail: &Detail,
-    background: f64,
-    likewise: Option<Tally>,
-) -> Verdict {
-    let extent = if inside { DomainExtent::Both } else { DomainExtent::Outside };
-    part(scope, (Kind::Zone, scope.matrix.zone_name(zone)), extent, detail, background, likewise)
-}
-
 /// Returns the verdict over a failure domain that loses to all other nodes, or inside, or both.
-pub fn domain(
-    scope: &NetworkScope<'_>,
-    (domain, extent): (u8, DomainExtent),
-    detail: &Detail,
-    background: f64,
-    likewise: Option<Tally>,
-) -> Verdict {
+pub fn domain(scope: &NetworkScope<'_>, domain: u8, extent: DomainExtent, detail: &Detail) -> Verdict {
     let name = scope.matrix.domain_name(domain);
-    let mut verdict = part(scope, (Kind::Domain, name), extent, detail, background, likewise);
+    let mut verdict = part(scope, (Kind::Domain, name), extent, detail);
     let is_member = |node: &u16| {
         scope.matrix.domain(*node) == domain && scope.standings[usize::from(*node)].is_evidence_of_others()
     };
@@ -201,9 +155,12 @@ pub fn domain(
     verdict
 }
 
-/// Adds the first [`MEMBERS_MAX`] names of each group, and the number of the others.
-fn set_members(verdict: &mut Verdict, groups: Vec<Vec<&str>>) {
-    let left_out = groups.iter().map(|group| group.len().saturating_sub(MEMBERS_MAX)).sum::<usize>();
+/// Adds the first [`MEMBERS_MAX`] names of each of the first [`GROUPS_MAX`] groups, and the number
+/// of the others.
+fn set_members(verdict: &mut Verdict, mut groups: Vec<Vec<&str>>) {
+    let further = groups.iter().skip(GROUPS_MAX).map(Vec::len).sum::<usize>();
+    groups.truncate(GROUPS_MAX);
+    let left_out = further + groups.iter().map(|group| group.len().saturating_sub(MEMBERS_MAX)).sum::<usize>();
     if left_out > 0 {
         verdict.figures.set(Figure::MembersNotListed, left_out as f64);
     }
@@ -212,7 +169,7 @@ fn set_members(verdict: &mut Verdict, groups: Vec<Vec<&str>>) {
 }
 
 /// Returns the verdict over groups that do not reach each other.
-pub fn partition(scope: &NetworkScope<'_>, findings: &Findings, detail: &Detail, likewise: Option<Tally>) -> Verdict {
+pub fn partition(scope: &NetworkScope<'_>, findings: &Findings, detail: &Detail) -> Verdict {
     let count = findings.groups.iter().filter(|group| **group != NO_GROUP).max().map_or(0, |most| *most + 1);
     let mut groups: Vec<Vec<&str>> = vec![Vec::new(); usize::from(count)];
     for node in scope.matrix.numbers() {
@@ -226,27 +183,18 @@ pub fn partition(scope: &NetworkScope<'_>, findings: &Findings, detail: &Detail,
     }
     groups.sort_unstable();
     let firsts: Vec<&str> = groups.iter().filter_map(|group| group.first().copied()).collect();
-    let mut verdict = loss(Kind::Partition, subject::from_groups(&firsts), scope, detail);
-    set_wide(&mut verdict.figures, detail);
-    set_pods(&mut verdict.figures, likewise);
-    verdict.sizes = groups.iter().map(|group| u16::try_from(group.len()).unwrap_or(u16::MAX)).collect();
+    let mut verdict = wide(Kind::Partition, subject::from_groups(&firsts), scope, detail);
+    let sizes = groups.iter().map(|group| u16::try_from(group.len()).unwrap_or(u16::MAX));
+    verdict.sizes = sizes.take(GROUPS_MAX).collect();
     set_members(&mut verdict, groups);
     verdict
 }
 
 /// Returns the verdict over a mesh in which all links lose alike, or over links on one of several
 /// parallel paths.
-pub fn everywhere(
-    scope: &NetworkScope<'_>,
-    kind: Kind,
-    rate: f64,
-    detail: &Detail,
-    likewise: Option<Tally>,
-) -> Verdict {
-    let mut verdict = loss(kind, EVERYTHING.to_owned(), scope, detail);
-    set_wide(&mut verdict.figures, detail);
+pub fn everywhere(scope: &NetworkScope<'_>, kind: Kind, rate: f64, detail: &Detail) -> Verdict {
+    let mut verdict = wide(kind, EVERYTHING.to_owned(), scope, detail);
     verdict.figures.set(Figure::LossRatio, rate);
-    set_pods(&mut verdict.figures, likewise);
     verdict
 }
 
@@ -258,13 +206,7 @@ pub fn reporter(pair: &Pair) -> Option<u16> {
 /// Returns the verdict over a bad link. The subject has the direction of the loss, if that is
 /// known. Otherwise, if only one end loses, it has the direction of that end's requests: that is a
 /// filter rather than a wire. Otherwise it is in the order of names.
-pub fn link(
-    scope: &NetworkScope<'_>,
-    pair: &Pair,
-    detail: &Detail,
-    directions: Option<Directions>,
-    likewise: Option<Tally>,
-) -> Verdict {
+pub fn link(scope: &NetworkScope<'_>, pair: &Pair, detail: &Detail, directions: Option<Directions>) -> Verdict {
     let direction = directions.map_or(Direction::Both, |directions| directions.direction);
     let measured = pair.is_measured_twice();
     let reporter = reporter(pair);
@@ -291,7 +233,6 @@ pub fn link(
             figures.set(alone, 1.0);
         }
     }
-    set_pods(figures, likewise);
     if let Some(directions) = directions.filter(|_| direction != Direction::Both) {
         let (there, back) =
             if turned { (directions.inbound, directions.outbound) } else { (directions.outbound, directions.inbound) };

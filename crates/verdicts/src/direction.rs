@@ -67,14 +67,17 @@ impl Requests {
     }
 
     /// Whether this direction loses and the other does not.
-    fn alone(self, other: Self, round_trips: f64) -> bool {
+    fn alone(self, other: Self, [round_trips, most]: [f64; 2]) -> bool {
         if self.sent <= 0.0 || other.sent <= 0.0 {
             return false;
         }
         let apart = (self.missed / self.sent) - (other.missed / other.sent);
+        // One way cannot lose more than both. A count that says so is not true.
+        let most = most + ABOVE * self.variance(round_trips).sqrt() + ABOVE_SHARE;
         let other_too = other.missed > OTHER_THERE * other.error && other.rate() > OTHER_SHARE * self.rate();
         apart > APART * (self.variance(round_trips) + other.variance(round_trips)).sqrt()
             && apart >= APART_SHARE * round_trips
+            && self.missed / self.sent <= most
             && !other_too
     }
 }
@@ -183,7 +186,8 @@ pub fn node_directions(scope: &NetworkScope<'_>, node: u16, findings: &Findings)
     let round_trips = to_it.rate();
     let alike = by_it.probes == 0
         || (by_it.rate() >= OWN_SHARE * round_trips && by_it.rate() <= (round_trips / OWN_SHARE).max(0.05));
-    let direction = if alike { lossy_direction(inbound, outbound, to_it.plus(by_it).rate()) } else { Direction::Both };
+    let round_trips = [to_it.plus(by_it).rate(), round_trips.max(by_it.rate())];
+    let direction = if alike { lossy_direction(inbound, outbound, round_trips) } else { Direction::Both };
     Some(Directions { direction, inbound, outbound, is_by_udp: false })
 }
 
@@ -228,11 +232,13 @@ pub fn link_directions(scope: &NetworkScope<'_>, pair: &Pair, findings: &Finding
         (seconds > 0.0).then_some(Requests { sent, missed: count.missed(), error: count.error })
     };
     let (outbound, inbound) = (requests(pair.a, pair.b)?, requests(pair.b, pair.a)?);
-    let direction = lossy_direction(inbound, outbound, pair.both().rate());
+    let most = pair.there.rate().max(pair.back.rate());
+    let direction = lossy_direction(inbound, outbound, [pair.both().rate(), most]);
     Some(Directions { direction, inbound, outbound, is_by_udp: false })
 }
 
-fn lossy_direction(inbound: Requests, outbound: Requests, round_trips: f64) -> Direction {
+/// `round_trips` are the rate of all round trips, and the higher of those that either end measures.
+fn lossy_direction(inbound: Requests, outbound: Requests, round_trips: [f64; 2]) -> Direction {
     if inbound.alone(outbound, round_trips) {
         Direction::In
     } else if outbound.alone(inbound, round_trips) {

@@ -1,9 +1,9 @@
 //! Groups of nodes that reach each other inside the group, but not across groups.
 //!
-//! Two nodes are connected if either of them gets answers from the other: a loss that one end
-//! reports does not cut a connection that the other end reports. The trap: an agent inside one
-//! group gets no reports from the other group. If many nodes answer nothing and have no report,
-//! they are one group. A few such nodes are dead nodes.
+//! Two nodes are connected if either of them gets answers from the other by each protocol: a loss
+//! that one end reports does not cut a connection that the other end reports. The trap: an agent
+//! inside one group gets no reports from the other group. If many nodes answer nothing and have no
+//! report, they are one group. A few such nodes are dead nodes.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use super::causes::NO_GROUP;
 use super::pairs::{NetworkScope, Pair};
 use super::tally::Tally;
 use crate::domains::DOMAIN_NONE;
-use crate::matrix::ZONE_UNKNOWN;
+use crate::matrix::{Layer, ZONE_UNKNOWN};
 
 /// A link connects if it loses less. The limit is far from the 90 % that a partition loses at
 /// least, and from what a lossy mesh loses: 30 probes are never on the wrong side by chance.
@@ -31,9 +31,9 @@ const SILENT_LOSS: f64 = 0.9;
 pub async fn find(scope: &NetworkScope<'_>) -> Rc<[u8]> {
     let mut parents: Vec<u16> = scope.matrix.numbers().collect();
     scope
-        .each_pair(|pair| {
-            if is_connected(pair) {
-                let (a, b) = (root(&mut parents, pair.a), root(&mut parents, pair.b));
+        .each_pair_by_layer(|pairs| {
+            if let Some(Pair { a, b, .. }) = pairs.first().filter(|_| is_connected(pairs)) {
+                let (a, b) = (root(&mut parents, *a), root(&mut parents, *b));
                 parents[usize::from(a.max(b))] = a.min(b);
             }
         })
@@ -138,9 +138,12 @@ async fn silent(scope: &NetworkScope<'_>, roots: &[u16], known: &[u16]) -> Vec<u
     if are_enough(&nodes) && answers.rate() >= SILENT_LOSS { nodes } else { Vec::new() }
 }
 
-/// Whether either end gets answers from the other.
-fn is_connected(pair: &Pair) -> bool {
-    [pair.there, pair.back].iter().any(|tally| tally.probes > 0 && tally.rate() < CONNECTED_BELOW)
+/// Whether either end gets answers from the other, by each layer: one of them may be cut alone. Of
+/// handshakes there are too few to tell, unless nothing else is measured.
+fn is_connected(pairs: &[Pair]) -> bool {
+    let connects = |tally: &Tally| tally.probes > 0 && tally.rate() < CONNECTED_BELOW;
+    let mut telling = pairs.iter().filter(|pair| pair.layer() != Layer::Tcp || pairs.len() == 1);
+    telling.all(|pair| [pair.there, pair.back].iter().any(connects))
 }
 
 /// Returns the lowest node of a node's group, and shortens the path to it.

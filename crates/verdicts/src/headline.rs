@@ -85,12 +85,20 @@ pub fn without_judges(is_member: bool, (losing, peers): (usize, usize)) -> Headl
 /// Returns the line for a mesh in which a judge sees losses, or failures of a check, and others see
 /// other ones.
 pub fn unconfirmed(verdict: &Verdict) -> Headline {
-    let text = if let Some((_, check)) = verdict.checked() {
-        format!("{check}: failures seen, not yet confirmed")
-    } else {
-        let what = if verdict.subject == "*" { "some links" } else { &verdict.subject };
-        format!("{}: loss seen, not yet confirmed", what.replace("->", " -> "))
+    let is_unsent = verdict.reason.is_some() && verdict.loss_ratio().is_none();
+    let seen = match verdict.kind {
+        Kind::Check if verdict.is_slow() => "slow answers",
+        Kind::Check => "failures",
+        _ if verdict.is_slow() => "slow round trips",
+        _ if is_unsent => "probes that could not be sent",
+        _ => "loss",
     };
+    let what = match verdict.checked() {
+        Some((_, check)) => check,
+        None if verdict.subject == "*" => "some links",
+        None => &verdict.subject,
+    };
+    let text = format!("{}: {seen} seen, not yet confirmed", what.replace("->", " -> "));
     Headline { state: MeshState::Losses, text }
 }
 
@@ -99,12 +107,14 @@ fn recovered(verdict: &Verdict) -> Option<String> {
     let was = match verdict.reason {
         _ if verdict.figures.has(Figure::Rewritten) => "sent from another address",
         Some(_) if verdict.loss_ratio().is_none() => "could not send, or be sent to,",
+        _ if verdict.kind == Kind::Mtu => "lost large packets",
         _ if verdict.is_loss() => "lost packets",
         _ if verdict.kind == Kind::Check => return Some(well_since(verdict, ended, &was_bad(verdict))),
         _ => "was slow",
     };
     let subject = match verdict.kind {
         Kind::Mesh => "all links".to_owned(),
+        Kind::Mtu if verdict.subject == "*" => "most links".to_owned(),
         Kind::Paths => "one of several parallel paths".to_owned(),
         Kind::Partition => "a partition".to_owned(),
         _ => verdict.subject.replace("->", " -> "),

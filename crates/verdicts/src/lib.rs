@@ -70,7 +70,7 @@ use crate::slices::yield_now;
 use crate::matrix::{Layer, Matrix, RowPresence};
 use crate::slices::at_once;
 use answering::Answering;
-use causes::{Cause, Finding};
+use causes::{Cause, DomainExtent, Finding};
 use details::Detail;
 use kube_canary_model::limits::{MESH_REPORTS_MAX, MESH_VERDICTS_MAX};
 use kube_canary_model::method::{Family, Methods};
@@ -190,7 +190,10 @@ async fn judge_by(matrix: &Matrix, standings: &[Standing], answering: &Answering
     unsent::causes::add(pods, &mut verdicts).await;
     answering.rewritten.add(matrix, &mut verdicts);
     checks::add(matrix, standings, &mut verdicts).await;
-    verdicts.sort_by(|a, b| gravity(a).cmp(&gravity(b)).then(b.weight.total_cmp(&a.weight)));
+    // Judges number nodes each in its own order, and must leave out the same ones of many.
+    let by_name = |a: &Verdict, b: &Verdict| identity(a).cmp(&identity(b));
+    let by_weight = |a: &Verdict, b: &Verdict| b.weight.total_cmp(&a.weight);
+    verdicts.sort_by(|a, b| gravity(a).cmp(&gravity(b)).then_with(|| by_weight(a, b)).then_with(|| by_name(a, b)));
     let (mut verdicts, mut ended): (Vec<_>, Vec<_>) = verdicts.into_iter().partition(Verdict::holds);
     let not_listed = verdicts.len().saturating_sub(MESH_VERDICTS_MAX);
     for list in [&mut verdicts, &mut ended] {
@@ -225,20 +228,21 @@ fn add_loss_verdicts(mesh: &MeshContext<'_>, causes: &LossCauses<'_>, verdicts: 
         };
         // The namespaces of the pods count the requests.
         let has_echoes = is_complete && finding.has(Layer::Icmp);
-        let likewise = shared.map(|pods| pods.both);
-        let background = findings.background(finding.layers & scope.layers);
         let mut verdict = match finding.cause {
             Cause::Node(node) => {
                 let by_udp = finding.has(Layer::Udp).then(|| ways::node_directions(udp, node, findings)).flatten();
                 let by_echo = || has_echoes.then(|| direction::node_directions(icmp, node, findings)).flatten();
-                describe::node(scope, node, detail, by_udp.or_else(by_echo), likewise)
+                describe::node(scope, node, detail, by_udp.or_else(by_echo))
             }
-            Cause::Zones(a, b) => describe::zones(scope, (a, b), detail, background, likewise),
-            Cause::Zone(zone, inside) => describe::zone(scope, (zone, inside), detail, background, likewise),
-            Cause::Domain(domain, extent) => describe::domain(scope, (domain, extent), detail, background, likewise),
-            Cause::Partition => describe::partition(scope, findings, detail, likewise),
-            Cause::Mesh => describe::everywhere(scope, Kind::Mesh, finding.rate, detail, likewise),
-            Cause::Paths => describe::everywhere(scope, Kind::Paths, finding.rate, detail, likewise),
+            Cause::Zones(a, b) => describe::zones(scope, (a, b), detail),
+            Cause::Zone(zone, inside) => {
+                let extent = if inside { DomainExtent::Both } else { DomainExtent::Outside };
+                describe::part(scope, (Kind::Zone, mesh.matrix.zone_name(zone)), extent, detail)
+            }
+            Cause::Domain(domain, extent) => describe::domain(scope, domain, extent, detail),
+            Cause::Partition => describe::partition(scope, findings, detail),
+            Cause::Mesh => describe::everywhere(scope, Kind::Mesh, finding.rate, detail),
+            Cause::Paths => describe::everywhere(scope, Kind::Paths, finding.rate, detail),
             Cause::Link(a, b) => {
                 let Some(pair) = detail.pair else { continue };
                 let by_udp = finding.has(Layer::Udp).then(|| ways::link_directions(udp, (a, b), findings)).flatten();
@@ -246,9 +250,11 @@ fn add_loss_verdicts(mesh: &MeshContext<'_>, causes: &LossCauses<'_>, verdicts: 
                     let pair = icmp.pair_of(a, b).filter(|_| has_echoes)?;
                     direction::link_directions(icmp, &pair, findings)
                 };
-                describe::link(scope, &pair, detail, by_udp.or_else(by_echo), likewise)
+                describe::link(scope, &pair, detail, by_udp.or_else(by_echo))
             }
         };
+        let background = findings.background(finding.layers & scope.layers);
+        describe::beside(&mut verdict, background, shared.map(|pods| pods.both));
         if scope.network == Network::Pod && causes.pods.layers.count_ones() > 1 {
             describe::by_protocol(&mut verdict, &detail.by_layer);
         }

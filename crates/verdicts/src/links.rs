@@ -5,7 +5,7 @@
 //! links.
 
 use super::agents::Standing;
-use super::causes::{Cause, Finding};
+use super::causes::{CAUSES_MAX, Cause, Finding};
 use super::describe;
 use super::loss_causes::LossCauses;
 use super::overall::NarrowLinks;
@@ -13,6 +13,8 @@ use super::pairs::MeshContext;
 use super::quiet::Quiet;
 use super::{Confidence, Severity, Verdict};
 use crate::matrix::{Hole, Layer, LosingFlows, Matrix, MatrixRow};
+use crate::slices::yield_now;
+use kube_canary_model::limits::MESH_VERDICTS_MAX;
 use kube_canary_model::report::{HoleNotice, Methods, Network};
 
 /// From this number of pairs on, what they have in common is the cause.
@@ -31,6 +33,10 @@ const LOSING_PAIRS: f64 = 0.75;
 /// link. Of each pair that loses by UDP, chance gives this much.
 const TOGETHER_NATS: f64 = 6.0;
 const CHANCE_NATS: f64 = 0.05;
+
+/// Links that large packets do not pass, and that have a verdict each before the gravest are
+/// chosen.
+const HOLES_MAX: usize = 4 * MESH_VERDICTS_MAX;
 
 /// Numbers of two nodes, the lower first.
 type NodePair = (u16, u16);
@@ -306,22 +312,29 @@ pub async fn add_hole_verdicts(mesh: &MeshContext<'_>, verdicts: &mut Vec<Verdic
         severity: Severity::Critical,
         ..describe::holes(mesh.matrix, node, (pairs, of), example)
     };
+    // Judges number nodes each in its own order, and must name the same example.
+    let example = |holes: &[Hole]| {
+        holes.iter().copied().min_by_key(|hole| [hole.source, hole.peer].map(|node| mesh.matrix.name(node)))
+    };
     let of_rest = |holes: &[Hole]| pairs_of(holes.iter().map(|hole| (hole.source, hole.peer)));
     let pairs = of_rest(&holes).len();
     if pairs >= PAIRS_MIN && pairs * 2 >= all && common_node(&of_rest(&holes)).is_none() {
-        verdicts.extend(holes.first().map(|first| wide(None, pairs, all, *first)));
+        verdicts.extend(example(&holes).map(|example| wide(None, pairs, all, example)));
         return;
     }
-    while let Some((node, count)) = worst_node(&of_rest(&holes)) {
+    for _ in 0..CAUSES_MAX {
+        yield_now().await;
+        let Some((node, count)) = worst_node(&of_rest(&holes)) else { break };
         if count < PAIRS_MIN || count * 2 < of_nodes[usize::from(node)] {
             break;
         }
         let (own, rest): (Vec<Hole>, Vec<Hole>) =
             holes.iter().partition(|hole| hole.source == node || hole.peer == node);
-        verdicts.extend(own.first().map(|first| wide(Some(node), count, of_nodes[usize::from(node)], *first)));
+        verdicts.extend(example(&own).map(|example| wide(Some(node), count, of_nodes[usize::from(node)], example)));
         holes = rest;
     }
-    for of_pair in holes.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer)) {
+    let of_pairs = holes.chunk_by(|a, b| pair(a.source, a.peer) == pair(b.source, b.peer));
+    for of_pair in of_pairs.take(HOLES_MAX) {
         let Some(first) = of_pair.first() else { continue };
         let is_told_twice = of_pair.iter().any(|hole| hole.source != first.source);
         let confidence = if is_told_twice { Confidence::Certain } else { Confidence::Likely };

@@ -6,17 +6,18 @@
 //! The explanation with the highest likelihood minus its cost is kept. So a node is never
 //! named for a rate that all links share, only for what it loses beyond that rate.
 
+use std::collections::BTreeSet;
 use std::iter;
 
 use super::candidates::{Candidates, Search};
 use super::causes::{Cause, Finding, Findings, is_zone_or_domain};
 use super::groups;
 use super::pairs::{NetworkScope, Pair, sum_of_layers};
-use super::score::{NodeSum, is_spread, likelihood};
+use super::score::{NodeSum, is_far, is_spread, likelihood};
 use super::search;
 use super::shared::{CALM, Hypothesis, OWN_RATE, Rates, SharedLoss, SharedLosses, UntouchedSums};
 use super::tally::Tally;
-use crate::matrix::{JUDGED_BYTES_PER_NODE, JUDGED_BYTES_PER_NODE_AND_LAYER, Layer};
+use crate::matrix::{JUDGED_BYTES_PER_NODE, JUDGED_BYTES_PER_NODE_AND_LAYER, Layer, ZONE_UNKNOWN};
 
 /// Cost in nats of a shared rate above the calm one. It is less than the cost of a node, by the
 /// nats that a node must explain beyond a shared rate. With three nodes these are 3.5 nats. Chance
@@ -215,7 +216,55 @@ async fn explanation(search: &Search<'_, '_>, shared: SharedLosses) -> Explanati
         let other = explain(best.shared, &is_zone_or_domain).await;
         best = better(best, other);
     }
+    name_pairs_of_zones(search.scope, &mut best.findings.found).await;
     best
+}
+
+/// Largest number of pairs of zones that are named each by itself: those of four zones.
+const ZONE_PAIRS_MAX: usize = 6;
+
+/// Names the pairs of zones, and no zone, if all of them lose alike. A zone costs less than its
+/// pairs, but which of the zones is named would be left to chance, and each judge would name
+/// another.
+async fn name_pairs_of_zones(scope: &NetworkScope<'_>, found: &mut Vec<Finding>) {
+    let is_apart = |cause: Cause| matches!(cause, Cause::Zones(a, b) if a != b);
+    let is_of_zone = |finding: &Finding| matches!(finding.cause, Cause::Zone(_, false));
+    let of: Vec<Finding> = found.iter().filter(|of| is_of_zone(of) || is_apart(of.cause)).copied().collect();
+    let Some(zone) = of.iter().copied().find(is_of_zone).filter(|_| of.len() > 1) else { return };
+    let is_alike = |other: &Finding| {
+        other.layers == zone.layers && !is_far(other.rate, zone.rate) && !is_far(zone.rate, other.rate)
+    };
+    if !of.iter().all(is_alike) {
+        return;
+    }
+    let mut pairs = BTreeSet::new();
+    scope
+        .each_pair(|pair| {
+            let [a, b] = [pair.a, pair.b].map(|node| scope.matrix.get(node).zone);
+            if a != b {
+                pairs.insert((a.min(b), a.max(b)));
+            }
+        })
+        .await;
+    let is_named = |(low, high): &(u8, u8)| {
+        of.iter().any(|finding| match finding.cause {
+            Cause::Zone(zone, _) => zone == *low || zone == *high,
+            cause => cause == Cause::Zones(*low, *high),
+        })
+    };
+    // Nodes without a zone are in no pair.
+    let has_unknown = pairs.iter().any(|(low, _)| *low == ZONE_UNKNOWN);
+    if pairs.len() > ZONE_PAIRS_MAX || has_unknown || !pairs.iter().all(is_named) {
+        return;
+    }
+    found.retain(|finding| !is_of_zone(finding));
+    for (low, high) in pairs {
+        let mut pair = zone;
+        pair.cause = Cause::Zones(low, high);
+        if !found.iter().any(|finding| finding.cause == pair.cause) {
+            found.push(pair);
+        }
+    }
 }
 
 /// Returns how well an explanation explains all losses, minus the cost of its causes.

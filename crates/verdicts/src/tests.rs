@@ -460,6 +460,10 @@ fn no_direction_is_reported_if_the_evidence_does_not_hold() {
     assert_eq!(direction(&losing_inbound(same, "10.0.0.1").missing("e")), both, "a row is missing");
     assert_eq!(direction(&losing_inbound(same, "10.0.0.1").missing("a")), both, "a row broke off");
     assert_eq!(direction(&losing_inbound(older, "10.0.0.1")), both, "agents that do not say what they counted");
+    let none = json!({"seconds": 60.0, "echo_requests_received": 0, "echo_replies_sent": 0});
+    let denied = |node: &str, source: Value| if node == "a" { with(source, "recent", none.clone()) } else { source };
+    let direction_of = direction(&losing_inbound(denied, "10.0.0.1")).1;
+    assert_ne!(direction_of, Direction::Out, "one report that counts nothing turns no direction");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use super::quorum;
 use crate::limits::MESH_VERDICTS_MAX;
 use crate::mesh::verdicts::{self, Confidence, Identity, Verdict};
 use crate::units::Nanos;
+use crate::verdict::{Figure, Kind};
 
 /// Rounds in a row in which a judge must differ in the same verdict.
 const ROUNDS: u8 = 3;
@@ -138,6 +139,7 @@ impl Together {
         verdict.kind.is_network_fault()
             && verdict.confidence == Confidence::Certain
             && !verdict.unconfirmed
+            && !is_by_one_report(verdict)
             && match (begun, verdict.ended_unix_seconds) {
                 (Some(_), None) => true,
                 (Some(begun), Some(ended)) => ended >= begun + LASTING_SECONDS,
@@ -145,6 +147,13 @@ impl Together {
                 (None, Some(_)) => false,
             }
     }
+}
+
+/// Whether one report may make a verdict by itself. A hostile agent gives each judge another one.
+fn is_by_one_report(verdict: &Verdict) -> bool {
+    let is_unsent = verdict.reason.is_some() && verdict.loss_ratio().is_none();
+    let has = |figure: Figure| verdict.figures.has(figure);
+    is_unsent || matches!(verdict.kind, Kind::Flow | Kind::Mtu) || has(Figure::FlowRatio) || has(Figure::Rewritten)
 }
 
 /// Returns what a verdict blames. The protocol is no part of it: a judge that collects earlier
@@ -170,7 +179,8 @@ mod tests {
 
     use super::super::document::tests::{JUDGE, held, verdict as of_kind};
     use super::*;
-    use crate::report::{Methods, Missing};
+    use crate::report::{Methods, Missing, SendError};
+    use crate::verdict::Figures;
 
     /// Unix time of the first round.
     const BEGIN: u64 = 2_000;
@@ -224,6 +234,9 @@ mod tests {
         let by_udp = Verdict { protocol: Some(Methods::UDP), ..link.clone() };
         let agent = verdict("agent_unreachable", "x");
         let check = verdict("check", "*->dns");
+        let figures = Figures::default();
+        let refused = Verdict { reason: Some(SendError::NoBuffer), figures, ..verdict("node", "x") };
+        let narrow = verdict("mtu", "x->y");
         for (own, a, b) in [
             (vec![link.clone()], vec![link.clone()], vec![link.clone()]),
             (vec![], vec![likely.clone()], vec![]),
@@ -231,6 +244,9 @@ mod tests {
             (vec![link.clone()], vec![by_udp], vec![link.clone()]),
             (vec![], vec![agent], vec![]),
             (vec![], vec![check], vec![]),
+            // One agent alone says so, and may say it to one judge.
+            (vec![], vec![refused], vec![]),
+            (vec![], vec![narrow], vec![]),
             // This agent is the one that differs: the two others name it.
             (vec![link.clone()], vec![], vec![]),
         ] {

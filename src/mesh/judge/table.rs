@@ -252,14 +252,14 @@ impl VerdictTable {
         for theirs in agreed {
             let known = self.entries.iter_mut().find(|entry| is_same(&entry.verdict, &theirs));
             match known {
-                Some(TableEntry { verdict: ours, .. }) => {
+                Some(TableEntry { verdict: ours, .. }) if !is_before(&theirs, ours) => {
                     ours.unconfirmed &= theirs.unconfirmed;
                     if ours.holds() && theirs.judges >= Some(2) {
                         let since = ours.since_unix_seconds.into_iter().chain(theirs.since_unix_seconds).min();
                         ours.since_unix_seconds = since;
                     }
                 }
-                None => self.add_past(&theirs),
+                _ => self.add_past(&theirs),
             }
         }
         self.forget(now_unix_seconds);
@@ -379,6 +379,11 @@ impl VerdictTable {
 mod again;
 #[cfg(test)]
 mod claims;
+/// Whether a verdict had ended when another one of the same fault began.
+fn is_before(earlier: &Verdict, later: &Verdict) -> bool {
+    earlier.ended_unix_seconds.zip(later.since_unix_seconds).is_some_and(|(ended, since)| ended < since)
+}
+
 #[cfg(test)]
 mod tests {
     use std::ops::Range;

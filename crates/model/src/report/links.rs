@@ -8,6 +8,7 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::at_most;
+use super::rounded::is_zero;
 
 /// Largest number of losing flows that an object lists.
 pub const FLOWS_LISTED_MAX: usize = 4;
@@ -28,11 +29,6 @@ pub enum Way {
     #[default]
     #[serde(other)]
     Unknown,
-}
-
-/// Whether a count is left out of a report.
-pub(super) fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
-    *count == T::default()
 }
 
 /// The flows of a link: each has a source port of its own.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{PEER_SLOTS_MAX, REPORT_PEERS_MAX};
-use crate::method::Method;
+use crate::method::{Family, Method};
 
 const _: () = assert!(REPORT_PEERS_MAX == Method::ALL.len() * PEER_SLOTS_MAX);
 
@@ -30,6 +30,18 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Returns the protocol of a method over a family.
+    pub const fn new(method: Method, family: Family) -> Self {
+        match (method, family) {
+            (Method::Icmp, Family::V4) => Self::Icmp,
+            (Method::Icmp, Family::V6) => Self::Icmpv6,
+            (Method::Udp, Family::V4) => Self::Udp,
+            (Method::Udp, Family::V6) => Self::Udpv6,
+            (Method::Tcp, Family::V4) => Self::Tcp,
+            (Method::Tcp, Family::V6) => Self::Tcpv6,
+        }
+    }
+
     /// Returns the label of the protocol.
     pub const fn label(self) -> &'static str {
         match self {

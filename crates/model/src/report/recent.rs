@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::links::is_zero;
+use super::rounded::is_zero;
 use super::{SendError, rounded};
 
 /// What a source measured of a peer in the last 30 to 60 s.

@@ -55,6 +55,11 @@ pub(super) fn whole<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok,
     serializer.serialize_u64(whole)
 }
 
+/// Whether a count is left out of a report.
+pub(crate) fn is_zero<T: Default + PartialEq>(count: &T) -> bool {
+    *count == T::default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,15 @@ const CRITICAL_IN_ROW: u32 = 2;
 /// A family alone is hit if this share of the nodes that are hit say so.
 const FAMILY_SHARE: f64 = 0.9;
 
+/// The nodes of which one family alone is hit, and their attempts over it.
+#[derive(Clone, Copy, Default)]
+struct FamilyAttempts {
+    nodes: u32,
+    tried: u32,
+    failed: u32,
+    slow: u32,
+}
+
 /// What the nodes of a cause report.
 #[derive(Default)]
 struct CheckDetail {
@@ -32,8 +41,7 @@ struct CheckDetail {
     /// Nodes whose last attempts failed.
     failing_now: u32,
     reasons: [u32; CheckFailure::ALL.len()],
-    /// Of each family, the nodes of which it alone is hit, and their attempts over it.
-    families: [(u32, u32); Family::ALL.len()],
+    families: [FamilyAttempts; Family::ALL.len()],
     servers: Vec<[u8; 2]>,
     since: Vec<i16>,
     answer_seconds: Vec<f32>,
@@ -58,8 +66,11 @@ impl CheckDetail {
             self.reasons[reason as usize] += u32::from(bad.failed);
         }
         if let Some(family) = bad.family {
-            let (nodes, tried) = &mut self.families[family as usize];
-            (*nodes, *tried) = (*nodes + 1, tried.saturating_add(bad.family_tried.into()));
+            let of = &mut self.families[family as usize];
+            of.nodes += 1;
+            of.tried = of.tried.saturating_add(bad.family_tried.into());
+            of.failed = of.failed.saturating_add(bad.failed.into());
+            of.slow = of.slow.saturating_add(bad.slow.into());
         }
         self.servers.push(bad.servers());
         self.since.extend(bad.since());
@@ -69,11 +80,9 @@ impl CheckDetail {
     }
 
     /// Returns the family that alone is hit, and the attempts over it.
-    fn family(&self) -> Option<(Family, u32)> {
-        let is_alone =
-            |family: &Family| f64::from(self.families[*family as usize].0) >= f64::from(self.hit) * FAMILY_SHARE;
-        let family = Family::ALL.into_iter().filter(|_| self.hit > 0).find(is_alone)?;
-        Some((family, self.families[family as usize].1))
+    fn family(&self) -> Option<(Family, FamilyAttempts)> {
+        let is_alone = |(_, of): &(Family, FamilyAttempts)| f64::from(of.nodes) >= f64::from(self.hit) * FAMILY_SHARE;
+        Family::ALL.into_iter().zip(self.families).filter(|_| self.hit > 0).find(is_alone)
     }
 
     /// The severity is that of the alert. So what fails at present counts from the first attempts
@@ -132,14 +141,16 @@ fn verdict(scope: &Scope<'_>, finding: &CheckFinding, detail: CheckDetail) -> Ve
     set_times(&mut verdict, scope, &detail);
     let figures = &mut verdict.figures;
     // Those over the other family say nothing of this one.
-    figures.set(Figure::Attempts, family.map_or(detail.tried, |(_, tried)| tried).into());
+    let all = FamilyAttempts { nodes: detail.nodes, tried: detail.tried, failed: detail.failed, slow: detail.slow };
+    let FamilyAttempts { tried, failed, slow, .. } = family.map_or(all, |(_, of)| of);
+    figures.set(Figure::Attempts, tried.into());
     figures.set(Figure::CheckingNodes, detail.nodes.into());
     figures.set(Figure::CheckingNodesHit, detail.hit.into());
     if is_failing {
-        figures.set(Figure::FailedAttempts, detail.failed.into());
+        figures.set(Figure::FailedAttempts, failed.into());
     }
-    if detail.slow > 0 {
-        figures.set(Figure::SlowAttempts, detail.slow.into());
+    if slow > 0 {
+        figures.set(Figure::SlowAttempts, slow.into());
     }
     if matches!(finding.part, CheckPart::Zone(_)) {
         figures.set(Figure::IsZone, 1.0);

@@ -366,6 +366,10 @@ fn a_family_that_alone_fails_is_named() {
     assert_eq!((verdict.family, verdict.loss_ratio()), (Some(Family::V6), Some(1.0)));
     assert_eq!(title(verdict), "shop over IPv6 fails for all nodes");
     assert_eq!(evidence(verdict), "120 of 120 attempts over IPv6 from 20 of 20 nodes fail: no answer in time");
+    // One node has lost an attempt over IPv4 as well, which is none over IPv6.
+    let stray = |node| Check { family: Some(Family::V6).filter(|_| node != 4), ..over(Family::V6, failing("shop", 6)) };
+    let most = &with(&["shop"], 20).rows(|node| vec![stray(node)]).verdicts()[0];
+    assert_eq!((most.family, most.loss_ratio()), (Some(Family::V6), Some(1.0)), "{}", evidence(most));
     let one = with(&["shop"], 20).rows(|node| vec![over(Family::V4, failing("shop", if node == 4 { 6 } else { 0 }))]);
     assert_eq!(summary(&one.verdicts()[0]), "n4 cannot reach shop over IPv4: no answer in time");
     // Of some nodes it is one family, and of others the other one.

@@ -63,17 +63,4 @@ impl Matrix {
         let layers = self.layers.count_ones() as usize;
         JUDGED_BYTES_PER_NODE + JUDGED_BYTES_PER_NODE_AND_LAYER * if layers == 0 { 1 } else { layers }
     }
-
-    /// Returns the resident bytes, in whole pages for mapped memory.
-    pub fn resident_bytes(&self) -> usize {
-        let lists = self.cells.resident_bytes() + self.nodes.resident_bytes() + self.rows.resident_bytes();
-        lists
-            + self.links.resident_bytes()
-            + self.silence.resident_bytes()
-            + self.unsent.resident_bytes()
-            + self.strangers.resident_bytes()
-            + self.checks.resident_bytes()
-            + self.text.resident_bytes()
-            + self.numbers.bytes()
-    }
 }

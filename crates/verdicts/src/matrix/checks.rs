@@ -211,9 +211,4 @@ impl AttemptTable {
     pub fn bytes(&self) -> usize {
         self.name_bytes + size_of_val(&self.tried[..]) + size_of_val(&self.bad[..])
     }
-
-    /// Returns the resident bytes, in whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.tried.resident_bytes() + self.bad.resident_bytes()
-    }
 }

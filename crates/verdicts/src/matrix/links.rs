@@ -5,8 +5,7 @@ use kube_canary_kernel::region::List;
 use kube_canary_model::limits::{FLOW_NATS_MIN, FLOWS_MAX};
 use kube_canary_model::report::{Flows, HoleNotice, Peer, RecentPeer, Way};
 
-/// Largest number of links whose flows, and whose holes, are kept: some of each pair of a mesh of
-/// 300 that probes 24.
+/// Largest number of links whose flows are kept: some of each pair of a mesh of 300 that probes 24.
 const KEPT_MAX: usize = 4_096;
 /// A reflector that counted less than this share of what a peer should have sent has missed some.
 const HEARD_SHARE: f64 = 0.9;
@@ -98,20 +97,23 @@ pub struct Hole {
 /// The tables of what single links have.
 #[derive(Debug)]
 pub(super) struct LinkTables {
-    ways: List<LinkWays>,
-    flows: List<LosingFlows>,
-    holes: List<Hole>,
+    /// The directions of the losses.
+    pub ways: List<LinkWays>,
+    /// The links of which some flows lose, or may lose.
+    pub flows: List<LosingFlows>,
+    /// The links that large packets do not pass.
+    pub holes: List<Hole>,
     /// Whether some ways did not fit.
-    are_ways_cut: bool,
+    pub are_ways_cut: bool,
 }
 
 impl LinkTables {
     /// Makes empty tables that take at most this many bytes.
     pub fn new(bytes: usize) -> Self {
-        let most = |each: usize| (bytes / each).min(KEPT_MAX);
         let ways = List::new(bytes / size_of::<LinkWays>());
-        let flows = List::new(most(size_of::<LosingFlows>()));
-        let holes = List::new(most(size_of::<Hole>()));
+        let flows = List::new((bytes / size_of::<LosingFlows>()).min(KEPT_MAX));
+        // All: those of a part of a mesh would be taken for what its nodes have in common.
+        let holes = List::new(bytes / size_of::<Hole>());
         Self { ways, flows, holes, are_ways_cut: false }
     }
 
@@ -157,34 +159,9 @@ impl LinkTables {
         self.are_ways_cut |= room < size_of::<LinkWays>() || !self.ways.push(ways);
     }
 
-    /// Whether some ways did not fit.
-    pub const fn are_ways_cut(&self) -> bool {
-        self.are_ways_cut
-    }
-
-    /// Returns the directions of the losses.
-    pub fn ways(&self) -> &[LinkWays] {
-        &self.ways
-    }
-
-    /// Returns the links of which some flows lose, or may lose.
-    pub fn flows(&self) -> &[LosingFlows] {
-        &self.flows
-    }
-
-    /// Returns the links that large packets do not pass.
-    pub fn holes(&self) -> &[Hole] {
-        &self.holes
-    }
-
     /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
-        size_of_val(self.ways()) + size_of_val(self.flows()) + size_of_val(self.holes())
-    }
-
-    /// Returns the resident bytes, in whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.ways.resident_bytes() + self.flows.resident_bytes() + self.holes.resident_bytes()
+        size_of_val(&self.ways[..]) + size_of_val(&self.flows[..]) + size_of_val(&self.holes[..])
     }
 }
 
@@ -241,17 +218,17 @@ mod tests {
         let mut links = LinkTables::new(10_000);
         links.add(1, 2, &peer(0, 0, 0, Some(60)), ROOM);
         links.add(1, 2, &Peer { recent: RecentPeer { lost: 9, ..RecentPeer::default() }, ..Peer::default() }, ROOM);
-        assert!(links.ways().is_empty());
+        assert!(links.ways.is_empty());
         links.add(1, 2, &peer(0, 0, 0, Some(30)), ROOM);
         links.add(1, 3, &peer(5, 70, 9, None), ROOM);
         let kept: Vec<_> =
-            links.ways().iter().map(|ways| (ways.peer, ways.lost, ways.there, ways.back, ways.heard())).collect();
+            links.ways.iter().map(|ways| (ways.peer, ways.lost, ways.there, ways.back, ways.heard())).collect();
         assert_eq!(kept, [(2, 0, 0, 0, Some(30)), (3, 5, 5, 0, None)]);
         links.add(1, 4, &peer(u32::MAX, u32::MAX, u32::MAX, Some(u32::MAX)), ROOM);
-        assert_eq!(links.ways()[2].heard(), Some(u16::MAX - 1));
-        assert!(!links.are_ways_cut());
+        assert_eq!(links.ways[2].heard(), Some(u16::MAX - 1));
+        assert!(!links.are_ways_cut);
         links.add(1, 5, &peer(5, 5, 0, None), 0);
-        assert!(links.ways().len() == 3 && links.are_ways_cut(), "there is no room");
+        assert!(links.ways.len() == 3 && links.are_ways_cut, "there is no room");
     }
 
     #[test]
@@ -262,9 +239,9 @@ mod tests {
                 Some(Flows { probed, losing_count, losing: vec![flow; listed], suspect: None, ..Flows::default() });
             let mut links = LinkTables::new(10_000);
             let explained = links.add(1, 2, &Peer { flows: flows.clone(), ..peer(4, 4, 0, None) }, ROOM);
-            assert_eq!((links.flows().len(), links.ways().len()), (usize::from(explained), usize::from(!explained)));
+            assert_eq!((links.flows.len(), links.ways.len()), (usize::from(explained), usize::from(!explained)));
             links.add(2, 1, &Peer { flows, ..peer(4, 4, 0, Some(30)) }, ROOM);
-            let of_second = links.ways().last().map(|ways| (ways.source, ways.lost, ways.heard()));
+            let of_second = links.ways.last().map(|ways| (ways.source, ways.lost, ways.heard()));
             assert_eq!(of_second, Some((2, if explained { 0 } else { 4 }, Some(30))), "what it has heard is kept");
             explained
         };
@@ -283,7 +260,7 @@ mod tests {
             let flows = Some(Flows { probed, losing_count: 3, losing, suspect: None, ..Flows::default() });
             links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM);
         }
-        let kept: Vec<_> = links.flows().iter().map(|flow| (flow.peer, flow.source_port, flow.lost)).collect();
+        let kept: Vec<_> = links.flows.iter().map(|flow| (flow.peer, flow.source_port, flow.lost)).collect();
         assert_eq!(kept, [(2, 2, 20)]);
     }
 
@@ -297,18 +274,18 @@ mod tests {
             assert!(!links.add(1, number, &Peer { flows, ..peer(4, 4, 0, None) }, ROOM));
         }
         let kept: Vec<_> =
-            links.flows().iter().map(|flow| (flow.peer, flow.losing, flow.lost, flow.probes, flow.decinats)).collect();
+            links.flows.iter().map(|flow| (flow.peer, flow.losing, flow.lost, flow.probes, flow.decinats)).collect();
         assert_eq!(kept, [(2, 1, 9, 9, 7), (3, 1, 9, 9, SURE - 1)], "one that lost more than it sent is corrected");
-        assert!(links.flows().iter().all(|flow| !flow.is_sure()) && links.ways().len() == 5);
+        assert!(links.flows.iter().all(|flow| !flow.is_sure()) && links.ways.len() == 5);
     }
 
     #[test]
     fn tables_do_not_grow_beyond_their_limit() {
-        let mut links = LinkTables::new(usize::from(u16::MAX) * 8);
+        let mut links = LinkTables::new(2 * KEPT_MAX * size_of::<Hole>());
         let mtu_hole = Some(MtuHole { passes_bytes: 1_300, direction: Way::Out, said: HoleNotice::Silent });
         for number in 0..10_000 {
             links.add(1, number, &Peer { mtu_hole, ..peer(0, 0, 0, None) }, ROOM);
         }
-        assert_eq!((links.holes().len(), links.bytes()), (KEPT_MAX, KEPT_MAX * size_of::<Hole>()));
+        assert_eq!((links.holes.len(), links.bytes()), (2 * KEPT_MAX, 2 * KEPT_MAX * size_of::<Hole>()));
     }
 }

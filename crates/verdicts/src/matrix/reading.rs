@@ -77,33 +77,33 @@ impl Matrix {
 
     /// Returns the directions of the losses of links by UDP.
     pub fn ways(&self) -> &[LinkWays] {
-        self.links.ways()
+        &self.links.ways
     }
 
     /// Whether a node would be in [`Matrix::ways`] with a peer of which it has heard too little by
     /// UDP, if it has a UDP cell of that peer.
     pub fn says_what_it_hears(&self, node: u16) -> bool {
-        !self.links.are_ways_cut() && self.row(node).is_some_and(|row| !row.is_deaf)
+        !self.links.are_ways_cut && self.row(node).is_some_and(|row| !row.is_deaf)
     }
 
     /// Returns the links of which some flows lose.
     pub fn losing_flows(&self) -> &[LosingFlows] {
-        self.links.flows()
+        &self.links.flows
     }
 
     /// Returns the links whose probes could not be sent, those of one source beside each other.
     pub fn unsent(&self) -> &[UnsentLink] {
-        self.unsent.links()
+        &self.unsent.0
     }
 
     /// Returns the UDP sessions of the nodes that have no answers by UDP.
     pub fn sessions(&self) -> &[SessionOf] {
-        self.strangers.sessions()
+        &self.strangers.sessions
     }
 
     /// Returns what nodes have heard from addresses that are no member's.
     pub fn strangers(&self) -> &[StrangerAt] {
-        self.strangers.heard()
+        &self.strangers.heard
     }
 
     /// Returns the names of the checks that are judged.
@@ -124,7 +124,7 @@ impl Matrix {
 
     /// Returns the links that large packets do not pass.
     pub fn holes(&self) -> &[Hole] {
-        self.links.holes()
+        &self.links.holes
     }
 
     /// Returns the number of cells.

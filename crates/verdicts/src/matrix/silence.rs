@@ -135,11 +135,6 @@ impl SilenceTable {
         size_of_val(&self.runs[..]) + size_of_val(&self.fresh[..])
     }
 
-    /// Returns the resident bytes, in whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.runs.resident_bytes()
-    }
-
     /// Returns the number of sources whose losses to a node, and to others, do not count yet.
     pub fn fresh_sources(&self, node: u16) -> u16 {
         self.fresh.get(usize::from(node)).copied().unwrap_or_default()

@@ -52,8 +52,10 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
 /// What all reports say of sessions and strangers.
 #[derive(Debug)]
 pub(super) struct Strangers {
-    sessions: List<SessionOf>,
-    heard: List<StrangerAt>,
+    /// The sessions of which a source has no answers.
+    pub sessions: List<SessionOf>,
+    /// What has come from strangers.
+    pub heard: List<StrangerAt>,
 }
 
 impl Strangers {
@@ -83,23 +85,8 @@ impl Strangers {
         }
     }
 
-    /// Returns the sessions of which a source has no answers.
-    pub fn sessions(&self) -> &[SessionOf] {
-        &self.sessions
-    }
-
-    /// Returns what has come from strangers.
-    pub fn heard(&self) -> &[StrangerAt] {
-        &self.heard
-    }
-
     /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
-        size_of_val(self.sessions()) + size_of_val(self.heard())
-    }
-
-    /// Returns the resident bytes, in whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.sessions.resident_bytes() + self.heard.resident_bytes()
+        size_of_val(&self.sessions[..]) + size_of_val(&self.heard[..])
     }
 }

@@ -221,8 +221,8 @@ fn a_full_mesh_of_300_fits_and_a_larger_one_stops_at_the_limit() {
     };
     let all = fill(300, &[Protocol::Icmp]);
     assert_eq!((all.cell_count(), all.not_kept()), (300 * 299, NotKept::default()));
-    let resident = all.resident_bytes();
-    println!("300 nodes, each probing all others: {resident} bytes in memory, {} accounted", all.bytes());
+    let resident = all.cells.resident_bytes();
+    println!("300 nodes, each probing all others: {resident} bytes of cells in memory, {} accounted", all.bytes());
     assert!(all.bytes() < MESH_BYTES_MAX && resident < 850_000, "{} {resident}", all.bytes());
     for larger in [fill(300, &[Protocol::Icmp, Protocol::Icmpv6]), fill(5_000, &[Protocol::Icmp])] {
         assert!(larger.bytes() <= MESH_BYTES_MAX, "{}", larger.bytes());

@@ -31,7 +31,7 @@ const _: () = assert!(size_of::<UnsentLink>() == 8);
 
 /// All these links, those of one source beside each other.
 #[derive(Debug)]
-pub(super) struct UnsentLinks(List<UnsentLink>);
+pub(super) struct UnsentLinks(pub List<UnsentLink>);
 
 impl UnsentLinks {
     /// Makes an empty table that takes at most this many bytes.
@@ -63,19 +63,9 @@ impl UnsentLinks {
         room >= size_of::<UnsentLink>() && self.0.push(found)
     }
 
-    /// Returns all links, in the order in which they were added.
-    pub fn links(&self) -> &[UnsentLink] {
-        &self.0
-    }
-
     /// Returns the bytes in use.
     pub fn bytes(&self) -> usize {
-        size_of_val(self.links())
-    }
-
-    /// Returns the resident bytes, in whole pages.
-    pub fn resident_bytes(&self) -> usize {
-        self.0.resident_bytes()
+        size_of_val(&self.0[..])
     }
 }
 
@@ -120,7 +110,7 @@ mod tests {
             assert!(add(2, layer, true, SendError::NoRoute, 8) && add(2, layer, false, SendError::Prohibited, 8));
         }
         assert!(add(3, Layer::Icmp, true, SendError::NoRoute, 8) && !add(4, Layer::Icmp, true, SendError::NoRoute, 7));
-        let found: Vec<_> = unsent.links().iter().map(|link| (link.peer, link.layers, link.over_ipv6)).collect();
+        let found: Vec<_> = unsent.0.iter().map(|link| (link.peer, link.layers, link.over_ipv6)).collect();
         assert_eq!(found, [(2, 0b1101, true), (2, 0b1101, false), (3, 1, true)]);
     }
 }

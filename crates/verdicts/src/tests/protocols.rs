@@ -387,6 +387,14 @@ fn hole(object: Value, passes_bytes: u32, way: &str, said: &str) -> Value {
 }
 
 #[test]
+fn a_mesh_that_one_protocol_alone_splits_is_a_partition() {
+    let is_cut = |from: &str, to: &str| (from < "c") != (to < "c");
+    let lost = |from: &str, to: &str, protocol: &str| if is_cut(from, to) && protocol == "udp" { 100 } else { 0 };
+    let verdicts = three(lost, |_, _, object| object).verdicts();
+    assert_eq!(named(&verdicts), [(Kind::Partition, "a|c", Some(Methods::UDP))]);
+}
+
+#[test]
 fn large_packets_that_do_not_pass_are_named_with_their_size() {
     let of_link = |from: &str, to: &str, object: Value| match (from, to) {
         ("a", "b") => hole(object, 1_300, "out", "silent"),

@@ -1,6 +1,7 @@
 //! Shapes of faults, losses without a cause, and reports that contradict each other.
 
 use super::*;
+use kube_canary_model::verdict::GROUPS_MAX;
 
 #[test]
 fn a_loss_everywhere_is_the_mesh_and_not_a_dozen_nodes() {
@@ -27,6 +28,47 @@ fn a_split_mesh_is_one_verdict_that_names_the_groups() {
     });
     let seen = ["c", "d", "e"].iter().fold(seen, |mesh, name| mesh.missing(name));
     assert_eq!(seen.subjects(), [(Kind::Partition, "a|c".into())]);
+}
+
+#[test]
+fn what_falls_into_more_groups_than_a_verdict_lists_names_the_first_and_counts_the_others() {
+    let names: Vec<String> = (0..50).map(|node| format!("n{node:02}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let group = |name: &str| name[1..].parse::<u32>().expect("a number") / 2;
+    let mesh = full(&names, |from, to| if group(from) == group(to) { 0 } else { 60 });
+    let verdicts = mesh.verdicts();
+    assert_eq!(verdicts[0].kind, Kind::Partition);
+    assert_eq!((verdicts[0].sizes.as_slice(), verdicts[0].members.len()), (&[2; GROUPS_MAX][..], GROUPS_MAX));
+    assert_eq!(verdicts[0].figures.get(Figure::MembersNotListed), Some(16.0));
+}
+
+#[test]
+fn all_pairs_of_three_zones_that_lose_alike_are_named_and_no_zone_is() {
+    let zones = ["a", "b", "c"];
+    let nodes: Vec<(String, &str)> =
+        zones.iter().flat_map(|zone| (1..=4).map(move |node| (format!("{zone}{node}"), *zone))).collect();
+    let mesh = |lost: &dyn Fn(&str, &str) -> u32| {
+        nodes.iter().fold(Mesh::new(), |mesh, (from, zone)| {
+            let others = nodes.iter().filter(|(to, _)| to != from);
+            let peers = others.map(|(to, zone)| with(peer(to, lost(from, to)), "zone", json!(zone)));
+            mesh.row(&with(source(from, 660), "zone", json!(zone)), &peers.collect::<Vec<_>>())
+        })
+    };
+    let found = |lost: &dyn Fn(&str, &str) -> u32| {
+        let mut subjects = mesh(lost).subjects();
+        subjects.sort();
+        subjects
+    };
+    let pairs = ["a->b", "a->c", "b->c"].map(|pair| (Kind::ZonePair, pair.to_owned()));
+    for (seed, share) in [(1, 12), (2, 12), (3, 20)] {
+        let noise = |from: &str, to: &str| {
+            from.bytes().chain(to.bytes()).fold(seed, |sum: u32, byte| (sum * 31 + u32::from(byte)) % 1_009) % 5
+        };
+        let between = |from: &str, to: &str| if from[..1] == to[..1] { 0 } else { share + noise(from, to) - 2 };
+        assert_eq!(found(&between), pairs, "{seed}");
+    }
+    let of_one = |from: &str, to: &str| u32::from((from.starts_with('a')) != (to.starts_with('a'))) * 12;
+    assert_eq!(found(&of_one), [(Kind::Zone, "a".to_owned())]);
 }
 
 #[test]

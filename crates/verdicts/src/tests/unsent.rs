@@ -160,6 +160,49 @@ fn links_zones_and_their_pairs_are_named() {
 }
 
 #[test]
+fn judges_in_other_zones_name_the_same_zones() {
+    let found = |zones: [&str; 3]| {
+        let names: Vec<String> =
+            zones.iter().flat_map(|zone| (1..=3).map(move |node| format!("{zone}{node}"))).collect();
+        let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+            let of = |to: &String| {
+                let is_refused = from[..1] != to[..1];
+                let v6 = if is_refused {
+                    unsent(to, "icmpv6", "no_route")
+                } else {
+                    with(peer(to, 0), "protocol", json!("icmpv6"))
+                };
+                [peer(to, 0), v6].map(|object| with(object, "zone", json!(to[..1])))
+            };
+            let peers: Vec<Value> = names.iter().filter(|to| *to != from).flat_map(of).collect();
+            mesh.row(&with(source(from, 480), "zone", json!(from[..1])), &peers)
+        });
+        let mut found = found(&mesh);
+        found.sort();
+        found
+    };
+    let by_first = found(["a", "b", "c"]);
+    assert_eq!([found(["b", "c", "a"]), found(["c", "b", "a"])], [by_first.clone(), by_first]);
+}
+
+#[test]
+fn nodes_without_a_zone_are_no_zone_that_cannot_send() {
+    let names = ["a1", "a2", "a3", "a4", "a5", "a6", "x1", "x2", "x3"];
+    let mesh = names.iter().fold(Mesh::new(), |mesh, from| {
+        let zone = |name: &str| if name.starts_with('a') { "a" } else { "unknown" };
+        let of = |to: &&str| {
+            let is_refused = zone(from) == "unknown" && zone(to) == "a";
+            let link = if is_refused { unsent(to, "icmp", "no_route") } else { peer(to, 0) };
+            with(link, "zone", json!(zone(to)))
+        };
+        let peers: Vec<Value> = names.iter().filter(|to| *to != from).map(of).collect();
+        mesh.row(&with(source(from, 480), "zone", json!(zone(from))), &peers)
+    });
+    assert!(found(&mesh).iter().all(|verdict| !verdict.contains("unknown")), "{:?}", found(&mesh));
+    assert!(!found(&mesh).is_empty());
+}
+
+#[test]
 fn the_directions_of_a_link_are_one_verdict_only_for_one_reason() {
     let found = |reasons: [&str; 2]| {
         let mesh = mesh(&["a", "b", "c", "d"], |from, to| match (from, to) {

@@ -1,6 +1,7 @@
 //! What verdicts, their ends and meshes without one are called.
 
 use super::*;
+use kube_canary_model::report::SendError;
 use kube_canary_model::verdict::{Example, Figures, Mention};
 
 const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -98,8 +99,24 @@ fn the_gravest_verdict_comes_first_and_agents_last() {
     assert_eq!(said(&[agent, link.clone()]), "a -> b loses all its packets, and 1 more");
     assert_eq!(unconfirmed(&link).text, "a -> b: loss seen, not yet confirmed");
     assert_eq!(unconfirmed(&link).state, MeshState::Losses);
-    let check = Verdict::new(Kind::Check, "*->dns".into(), Network::Pod);
-    assert_eq!(unconfirmed(&check).text, "dns: failures seen, not yet confirmed");
+    let check = |figure: Figure| Verdict {
+        figures: Figures::default().with([(figure, 3.0)]),
+        ..Verdict::new(Kind::Check, "*->dns".into(), Network::Pod)
+    };
+    assert_eq!(unconfirmed(&check(Figure::FailedAttempts)).text, "dns: failures seen, not yet confirmed");
+    assert_eq!(unconfirmed(&check(Figure::SlowAttempts)).text, "dns: slow answers seen, not yet confirmed");
+    let unsent = Verdict { reason: Some(SendError::NoRoute), ..Verdict::new(Kind::Node, "n1".into(), Network::Pod) };
+    assert_eq!(unconfirmed(&unsent).text, "n1: probes that could not be sent seen, not yet confirmed");
+    let rtts = Figures::default().with([(Figure::RttSeconds, 0.1), (Figure::UsualRttSeconds, 0.01)]);
+    let slow = Verdict { figures: rtts, ..link };
+    assert_eq!(unconfirmed(&slow).text, "a -> b: slow round trips seen, not yet confirmed");
+    let holes = Verdict {
+        since_unix_seconds: Some(36_000),
+        ended_unix_seconds: Some(36_300),
+        ..Verdict::new(Kind::Mtu, "*".into(), Network::Pod)
+    };
+    let past = headline(&[], &[&holes], &Overall::default()).text;
+    assert_eq!(past, "well since 10:05 UTC; most links lost large packets from 10:00 to 10:05 UTC");
 }
 
 /// Sentences and sizes of verdicts that no mesh of the other tests has.

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 
 use crate::causes::CAUSES_MAX;
-use crate::matrix::{Layer, Matrix, UnsentLink};
+use crate::matrix::{Layer, Matrix, UnsentLink, ZONE_UNKNOWN};
 use crate::pairs::NetworkScope;
 use crate::slices::{Slice, yield_now};
 use crate::subject;
@@ -276,7 +276,8 @@ impl<'m> FamilyLinks<'m> {
     fn widest(&self) -> MeshPart {
         let mut left = PartCounts::new(self.matrix);
         self.unsent.iter().for_each(|link| left.add(self.matrix, link.source, link.peer));
-        let zones = 0..u8::try_from(self.all.zone_count).unwrap_or(u8::MAX);
+        // Nodes without a zone have nothing in common.
+        let zones = ZONE_UNKNOWN + 1..u8::try_from(self.all.zone_count).unwrap_or(u8::MAX);
         let of_nodes = self.matrix.numbers().flat_map(|node| [MeshPart::From(node), MeshPart::To(node)]);
         let of_zones =
             zones.clone().flat_map(|zone| [MeshPart::FromZone(zone), MeshPart::ToZone(zone), MeshPart::Zone(zone)]);
@@ -292,16 +293,33 @@ impl<'m> FamilyLinks<'m> {
                 && u64::from(refused) * u64::from(SHARE[1]) >= u64::from(all) * u64::from(SHARE[0])
         };
         let wide = of_nodes.chain(of_zones).chain(of_two).chain(of_all).filter(is_cause);
-        let link = self.unsent.iter().map(|link| MeshPart::Link(link.source, link.peer)).min_by_key(|part| {
-            // Judges number nodes each in its own order, and must name the same first.
-            let MeshPart::Link(a, b) = *part else { return Default::default() };
-            (self.matrix.name(a), self.matrix.name(b))
-        });
-        wide.max_by_key(|part| (left.count(*part), Reverse(*part))).or(link).unwrap_or(MeshPart::Mesh)
+        // Judges number nodes and zones each in its own order, and must name the same first.
+        let link = self.unsent.iter().min_by_key(|link| [link.source, link.peer].map(|node| self.matrix.name(node)));
+        let link = link.map(|link| MeshPart::Link(link.source, link.peer));
+        let simpler = |a: &MeshPart, b: &MeshPart| {
+            a.rank().cmp(&b.rank()).then_with(|| a.subject(self.matrix).1.cmp(&b.subject(self.matrix).1))
+        };
+        let widest = wide.max_by(|a, b| left.count(*a).cmp(&left.count(*b)).then_with(|| simpler(b, a)));
+        widest.or(link).unwrap_or(MeshPart::Mesh)
     }
 }
 
 impl MeshPart {
+    /// Returns its place among parts that explain as many links, the simplest first.
+    const fn rank(self) -> u8 {
+        match self {
+            Self::From(_) => 0,
+            Self::To(_) => 1,
+            Self::Zones(..) => 2,
+            Self::Between(..) => 3,
+            Self::FromZone(_) => 4,
+            Self::ToZone(_) => 5,
+            Self::Zone(_) => 6,
+            Self::Mesh => 7,
+            Self::Link(..) => 8,
+        }
+    }
+
     fn has(self, matrix: &Matrix, source: u16, peer: u16) -> bool {
         let (from, to) = (matrix.get(source).zone, matrix.get(peer).zone);
         match self {
@@ -324,7 +342,10 @@ impl MeshPart {
             Self::From(node) => (Kind::Node, subject::from_name(matrix.name(node)), Direction::Out),
             Self::To(node) => (Kind::Node, subject::from_name(matrix.name(node)), Direction::In),
             Self::Zones(a, b) => (Kind::ZonePair, subject::from_ends(zone(a), zone(b)), Direction::Out),
-            Self::Between(a, b) => (Kind::ZonePair, subject::from_ends(zone(a), zone(b)), Direction::Both),
+            Self::Between(a, b) => {
+                let (a, b) = (zone(a).min(zone(b)), zone(a).max(zone(b)));
+                (Kind::ZonePair, subject::from_ends(a, b), Direction::Both)
+            }
             Self::FromZone(zone) => (Kind::Zone, one(zone), Direction::Out),
             Self::ToZone(zone) => (Kind::Zone, one(zone), Direction::In),
             Self::Zone(zone) => (Kind::Zone, one(zone), Direction::Both),

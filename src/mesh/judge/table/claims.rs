@@ -84,6 +84,17 @@ fn the_past_of_other_judges_is_taken_over_once() {
 }
 
 #[test]
+fn a_fault_does_not_take_the_beginning_of_one_that_had_ended() {
+    let mut table = VerdictTable::default();
+    table.judged(&found(&[verdict(1, Some(at(20)))]), at(20));
+    let of_two = |verdict: Verdict| Verdict { judges: Some(2), ..verdict };
+    table.take_over(past(std::iter::once(1), at(20) - 30).into_iter().map(of_two).collect(), at(20));
+    let times: Vec<_> =
+        table.verdicts().into_iter().map(|verdict| (verdict.since_unix_seconds, verdict.ended_unix_seconds)).collect();
+    assert_eq!(times, [(Some(at(20)), None), (Some(at(20) - 130), Some(at(20) - 30))]);
+}
+
+#[test]
 fn a_copy_has_what_holds_with_its_beginning() {
     let mut table = VerdictTable::default();
     let holds = Verdict { judges: Some(3), ..verdict(1, Some(5)) };
