@@ -84,7 +84,9 @@ pub fn main_from(arguments: Vec<OsString>) -> i32 {
 
 fn run(arguments: Vec<OsString>) -> i32 {
     let arguments: Vec<OsString> = arguments.into_iter().skip(1).collect();
-    let done = match config::parse(&arguments, &|name| std::env::var(name).ok()) {
+    let done = match config::parse(&arguments, &|name| {
+        std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+    }) {
         Ok(Command::Print(text)) => print(&text),
         Ok(Command::Version { json }) => print(&version(json)),
         Ok(Command::Run(settings)) => agent::run(&settings).map_err(|error| error.to_string()),

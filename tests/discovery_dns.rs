@@ -279,6 +279,19 @@ fn a_truncated_answer_is_asked_for_by_tcp() {
 }
 
 #[test]
+fn a_server_that_does_not_know_edns_is_asked_without_it() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say(NAME, Say::WithoutEdns(vec![ip("127.8.0.1")]), Say::WithoutEdns(vec![ip("::1")]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start(NAME, port, dns);
+        let mut got = mesh.addresses().await;
+        got.sort();
+        assert_eq!(got, [ip("127.8.0.1"), ip("::1")]);
+    });
+}
+
+#[test]
 fn no_failure_of_dns_empties_the_list() {
     leaks::run(async {
         let dns = NameServer::start().await;

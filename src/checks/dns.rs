@@ -20,6 +20,8 @@ use crate::units::Nanos;
 
 /// Bytes of an answer by TCP of which all is read. Of a longer one only the head is.
 const ANSWER_BYTES_MAX: usize = 1_232;
+/// Servers of resolv.conf(5).
+const SERVERS_MAX: usize = 3;
 /// REFUSED (RFC 1035, section 4.1.1).
 const REFUSED: u8 = 5;
 /// The Service of the API server, relative to the domain of the cluster.
@@ -52,6 +54,37 @@ pub async fn ask(name: &str, server: SocketAddr, record: DnsRecord, found: &mut 
         dns::NXDOMAIN => Err(CheckFailure::NoSuchName),
         REFUSED => Err(CheckFailure::QueryRefused),
         _ => Err(CheckFailure::ServerFailure),
+    }
+}
+
+/// The questions to the DNS for one check: for IPv4 and for IPv6 addresses in turn.
+#[derive(Clone, Debug, Default)]
+pub struct AddressQuestions {
+    asks_aaaa: bool,
+    /// By server: whether its last answer for IPv4 addresses, and for IPv6, said that the name is
+    /// there.
+    is_known: [[bool; 2]; SERVERS_MAX],
+}
+
+impl AddressQuestions {
+    /// Returns what is asked next. Each server is asked for both.
+    pub const fn next(&mut self, is_last_server: bool) -> DnsRecord {
+        let record = if self.asks_aaaa { DnsRecord::Aaaa } else { DnsRecord::A };
+        self.asks_aaaa ^= is_last_server;
+        record
+    }
+
+    /// Takes an answer of a server. A name that has addresses of the other family exists: some
+    /// servers deny it (NXDOMAIN) where it has none of the family that is asked for. What another
+    /// server says excuses nothing: a resolver believes the one that it asks first.
+    pub fn settle(&mut self, server: usize, record: DnsRecord, attempt: &mut Attempt) {
+        let of = record as usize;
+        let is_denied = attempt.end == Err(CheckFailure::NoSuchName);
+        let known = &mut self.is_known[server.min(SERVERS_MAX - 1)];
+        known[of] = attempt.end.is_ok();
+        if is_denied && known[1 - of] {
+            attempt.end = Ok(());
+        }
     }
 }
 
@@ -142,6 +175,41 @@ fn has_route(address: IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_families_are_asked_of_each_server_in_turn() {
+        let mut questions = AddressQuestions::default();
+        let asked: Vec<DnsRecord> = (0..8).map(|n| questions.next(n % 2 == 1)).collect();
+        assert_eq!(asked, [[DnsRecord::A; 2], [DnsRecord::Aaaa; 2], [DnsRecord::A; 2], [DnsRecord::Aaaa; 2]].concat());
+    }
+
+    #[test]
+    fn a_name_that_has_one_family_is_there_whatever_is_answered_for_the_other() {
+        type Answer = (usize, DnsRecord, Result<(), CheckFailure>);
+        let of_servers = |answers: &[Answer]| {
+            let mut questions = AddressQuestions::default();
+            let mut settle = |(server, record, end): &Answer| {
+                let mut attempt = Attempt { end: *end, ..Attempt::default() };
+                questions.settle(*server, *record, &mut attempt);
+                attempt.end.is_ok()
+            };
+            answers.iter().map(&mut settle).collect::<Vec<bool>>()
+        };
+        let ends = |answers: &[(DnsRecord, Result<(), CheckFailure>)]| {
+            of_servers(&answers.iter().map(|(record, end)| (0, *record, *end)).collect::<Vec<_>>())
+        };
+        let (found, denied) = (Ok(()), Err(CheckFailure::NoSuchName));
+        let [a, aaaa] = [DnsRecord::A, DnsRecord::Aaaa];
+        assert_eq!(ends(&[(a, found), (aaaa, denied), (a, found), (aaaa, denied)]), [true; 4]);
+        assert_eq!(ends(&[(aaaa, denied), (a, found), (aaaa, denied)]), [false, true, true]);
+        // The name is deleted: both are denied from the second answer on.
+        let deleted = [(a, found), (aaaa, found), (a, denied), (aaaa, denied), (a, denied)];
+        assert_eq!(ends(&deleted), [true, true, true, false, false]);
+        assert_eq!(ends(&[(a, found), (aaaa, Err(CheckFailure::Timeout))]), [true, false], "no answer is none");
+        // A server that knows no name is not excused by another one that does.
+        let both = [(0, a, denied), (1, a, found), (0, aaaa, denied), (1, aaaa, found), (0, a, denied)];
+        assert_eq!(of_servers(&both), [false, true, false, true, false]);
+    }
 
     #[test]
     fn a_service_is_resolved_by_its_full_name() {

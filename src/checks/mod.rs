@@ -30,7 +30,7 @@ mod tls;
 
 pub use attempt::{Attempt, Context, attempt, attempt_time};
 pub use authorities::AuthoritiesFile;
-pub use dns::{DnsRecord, Resolution, SystemDns, addresses, system_dns};
+pub use dns::{AddressQuestions, DnsRecord, Resolution, SystemDns, addresses, system_dns};
 pub use list::{CheckListError, ChecksConfig, ChecksFile};
 pub use parse::CheckSpecError;
 pub use runner::{CheckPlan, CheckResults, run};

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::attempt::{Attempt, Context, attempt};
 use super::authorities::AuthoritiesFile;
-use super::dns::{DnsRecord, SystemDns, addresses, in_domain_of, system_dns};
+use super::dns::{AddressQuestions, DnsRecord, SystemDns, addresses, in_domain_of, system_dns};
 use super::list::ChecksFile;
 use super::schedule::{CheckSchedule, DueAttempt};
 use super::target::{CheckSpec, CheckTarget};
@@ -106,34 +106,6 @@ struct Done {
     addresses: Option<Vec<SocketAddr>>,
     /// `None` if nothing was tried, because no address is known yet.
     attempt: Option<Attempt>,
-}
-
-/// The questions to the DNS for one check: for IPv4 and for IPv6 addresses in turn.
-#[derive(Clone, Debug, Default)]
-struct AddressQuestions {
-    asks_aaaa: bool,
-    /// Whether the last answer for IPv4 addresses, and for IPv6, said that the name is there.
-    is_known: [bool; 2],
-}
-
-impl AddressQuestions {
-    /// Returns what is asked next. Each server is asked for both.
-    const fn next(&mut self, is_last_server: bool) -> DnsRecord {
-        let record = if self.asks_aaaa { DnsRecord::Aaaa } else { DnsRecord::A };
-        self.asks_aaaa ^= is_last_server;
-        record
-    }
-
-    /// Takes an answer. A name that has addresses of the other family exists: some servers deny it
-    /// (NXDOMAIN) where it has none of the family that is asked for.
-    fn settle(&mut self, record: DnsRecord, attempt: &mut Attempt) {
-        let of = record as usize;
-        let is_denied = attempt.end == Err(CheckFailure::NoSuchName);
-        self.is_known[of] = attempt.end.is_ok();
-        if is_denied && self.is_known[1 - of] {
-            attempt.end = Ok(());
-        }
-    }
 }
 
 /// Whether the Service of the agents rewrites the address of this pod, as some networks do. No
@@ -348,7 +320,7 @@ impl<R: CheckResults> Checks<R> {
         if let (CheckTarget::Dns { .. } | CheckTarget::ClusterDns, Some(attempt)) =
             (&self.specs[due.check].target, &mut attempt)
         {
-            self.questions[due.check].settle(record, attempt);
+            self.questions[due.check].settle(due.server, record, attempt);
         }
         if let (CheckTarget::Service(_), Some(attempt)) = (&self.specs[due.check].target, &attempt) {
             self.note_rewriting(attempt);
@@ -445,33 +417,5 @@ mod tests {
         assert_eq!([true, false, true, false].map(|is_own| after(answer(true, is_own))), [1, 1, 1, 0]);
         let failed = Attempt { end: Err(CheckFailure::Timeout), ..answer(false, false) };
         assert_eq!([after(failed), after(answer(false, false))], [0, 1], "no answer says nothing");
-    }
-
-    #[test]
-    fn both_families_are_asked_of_each_server_in_turn() {
-        let mut questions = AddressQuestions::default();
-        let asked: Vec<DnsRecord> = (0..8).map(|n| questions.next(n % 2 == 1)).collect();
-        assert_eq!(asked, [[DnsRecord::A; 2], [DnsRecord::Aaaa; 2], [DnsRecord::A; 2], [DnsRecord::Aaaa; 2]].concat());
-    }
-
-    #[test]
-    fn a_name_that_has_one_family_is_there_whatever_is_answered_for_the_other() {
-        let ends = |answers: &[(DnsRecord, Result<(), CheckFailure>)]| {
-            let mut questions = AddressQuestions::default();
-            let mut settle = |(record, end): &(DnsRecord, Result<(), CheckFailure>)| {
-                let mut attempt = Attempt { end: *end, ..Attempt::default() };
-                questions.settle(*record, &mut attempt);
-                attempt.end.is_ok()
-            };
-            answers.iter().map(&mut settle).collect::<Vec<bool>>()
-        };
-        let (found, denied) = (Ok(()), Err(CheckFailure::NoSuchName));
-        let [a, aaaa] = [DnsRecord::A, DnsRecord::Aaaa];
-        assert_eq!(ends(&[(a, found), (aaaa, denied), (a, found), (aaaa, denied)]), [true; 4]);
-        assert_eq!(ends(&[(aaaa, denied), (a, found), (aaaa, denied)]), [false, true, true]);
-        // The name is deleted: both are denied from the second answer on.
-        let deleted = [(a, found), (aaaa, found), (a, denied), (aaaa, denied), (a, denied)];
-        assert_eq!(ends(&deleted), [true, true, true, false, false]);
-        assert_eq!(ends(&[(a, found), (aaaa, Err(CheckFailure::Timeout))]), [true, false], "no answer is none");
     }
 }

@@ -198,18 +198,19 @@ impl HttpUrl {
         if host.is_empty() || port == 0 { Err(accepted()) } else { Ok(Self { is_secure, host, port, path }) }
     }
 
-    /// Returns the value of `Host`.
+    /// Returns the value of `Host`: without the port if it is the usual one.
     pub fn host_header(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        let usual_port = if self.is_secure { 443 } else { 80 };
+        if self.port == usual_port { host } else { format!("{host}:{}", self.port) }
     }
 }
 
 impl ActSettings {
     pub(super) fn resolve(typed: &Typed, env: Env<'_>) -> Result<Self, UsageError> {
+        if typed.switch("remove") && typed.switch("dry-run") {
+            return Err(UsageError("--remove: takes conditions back, and beside --dry-run nothing is changed".into()));
+        }
         let service = typed.value("service", name)?.unwrap_or_else(|| "kube-canary".into());
         let namespace = typed.value("namespace", name)?;
         let listen = typed.value("listen", socket_address)?;
@@ -322,12 +323,20 @@ mod tests {
         let url = HttpUrl::parse("https://hooks.example/services/secret?a=b\n").unwrap();
         assert_eq!((url.is_secure, url.port, url.path.as_str()), (true, 443, "/services/secret?a=b"));
         assert!(!format!("{url:?}").contains("secret"));
+        assert_eq!(url.host_header(), "hooks.example", "as most clients write the usual port");
         assert_eq!(HttpUrl::parse("http://[fd00::1]:9093").unwrap().host_header(), "[fd00::1]:9093");
         for bad in
             ["ftp://a/", "https://u:secret@a/", "a.example", "https://", "secret", "http://a:90933", "https://a:9x/"]
         {
             assert!(!HttpUrl::parse(bad).unwrap_err().contains("secret"), "{bad}");
         }
+    }
+
+    #[test]
+    fn nothing_is_removed_by_a_dry_run() {
+        let given = ["act", "--remove", "--dry-run"].map(Into::into);
+        let refused = crate::config::parse(&given, &|_| None).unwrap_err().to_string();
+        assert!(refused.starts_with("--remove: "), "{refused}");
     }
 
     #[test]

@@ -39,6 +39,8 @@ struct Seen {
     messages: Vec<(&'static str, Asked)>,
     /// The number of requests to the API server.
     requests: usize,
+    /// The end of paths that the API server refuses.
+    refused: Option<&'static str>,
 }
 
 impl Seen {
@@ -54,6 +56,9 @@ fn api(seen: &Mutex<Seen>, asked: &Asked) -> (u16, String) {
     let seen = &mut *seen.lock().unwrap();
     seen.requests += 1;
     let path = asked.path.split('?').next().unwrap();
+    if seen.refused.is_some_and(|refused| path.ends_with(refused)) {
+        return (403, json!({"message": "denied by a policy"}).to_string());
+    }
     match (asked.method.as_str(), path.rsplit('/').collect::<Vec<_>>().as_slice()) {
         ("GET", ["kube-canary-act", "leases", ..]) => match &seen.lease {
             Some(lease) => (200, lease.to_string()),
@@ -253,6 +258,23 @@ async fn a_verdict_becomes_an_event_a_message_and_a_condition_and_all_three_end(
     assert_eq!(begin["verdict"]["subject"], "n2");
     let lease = seen.lease.as_ref().expect("a Lease");
     assert_eq!(lease["spec"]["holderIdentity"], "", "it is given back");
+}
+
+#[tokio::test]
+async fn an_object_that_the_api_server_refuses_keeps_no_other_from_its_turn() {
+    for (refused, is_there) in [
+        ("/nodes/n1/status", (|seen| status(seen, "n3") == "False") as fn(&Seen) -> bool),
+        ("/nodes/n1", |seen| status(seen, "n2") == "True" && status(seen, "n3") == "False"),
+        ("/events", |seen| status(seen, "n2") == "True"),
+    ] {
+        let mesh = StandIns::start(3).await;
+        mesh.seen.lock().unwrap().refused = Some(refused);
+        let settings = mesh.settings(Vec::new()).await;
+        run(&settings, until("the others", &mesh.seen, is_there)).await;
+        let seen = mesh.seen.lock().unwrap();
+        assert!(refused == "/events" || status(&seen, "n1").is_empty(), "{refused}");
+        assert!(seen.requests < 2_000, "{refused}: {} requests", seen.requests);
+    }
 }
 
 /// Returns the keys of an object, in the order of their names.

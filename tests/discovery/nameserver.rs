@@ -20,6 +20,8 @@ pub enum Say {
     /// The same over TCP. Over UDP, only that the answer does not fit.
     Truncated(Vec<IpAddr>),
     Code(ResponseCode),
+    /// To a question with EDNS, FORMERR in a header alone.
+    WithoutEdns(Vec<IpAddr>),
     Nothing,
 }
 
@@ -97,6 +99,7 @@ async fn serve_tcp(listener: TcpListener, script: Script, asked: mpsc::Unbounded
 }
 
 fn answer(question: &[u8], tcp: bool, script: &Script, asked: &mpsc::UnboundedSender<Asked>) -> Option<Vec<u8>> {
+    let (id, has_edns) = ([question[0], question[1]], question[10..12] != [0, 0]);
     let question = Message::from_vec(question).unwrap();
     let query = question.queries[0].clone();
     let name = query.name().to_utf8();
@@ -108,7 +111,11 @@ fn answer(question: &[u8], tcp: bool, script: &Script, asked: &mpsc::UnboundedSe
     reply.metadata.recursion_available = true;
     reply.add_query(query.clone());
     let records = match say.unwrap_or(Say::Code(ResponseCode::NXDomain)) {
-        Say::Records(records) => records,
+        Say::WithoutEdns(_) if has_edns => {
+            let _ = asked.send(Asked { name, kind, tcp });
+            return Some([&id[..], &[0x80, 1, 0, 0, 0, 0, 0, 0, 0, 0]].concat());
+        }
+        Say::Records(records) | Say::WithoutEdns(records) => records,
         Say::Truncated(records) if tcp => records,
         Say::Truncated(_) => {
             reply.metadata.truncation = true;

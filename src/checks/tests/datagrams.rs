@@ -37,7 +37,7 @@ fn answer_after(dwell: Nanos, client: SocketAddr, request: &[u8], node: &str) ->
     let reflection = Reflection { received_at: at, reflected_at, error: ErrorEstimate::UNKNOWN, ttl: 64, node };
     let mut out = [0; crate::limits::STAMP_ANSWER_BYTES_MAX];
     let length = reflector.answer(client, request, &reflection, Nanos(0), &mut out).unwrap();
-    assert_eq!(reflector.heard(client.ip(), Nanos(0)).requests, 0, "a check is not counted as a probe");
+    assert_eq!(reflector.heard(client.ip(), Nanos(0)), 0, "a check is not counted as a probe");
     out[..length].to_vec()
 }
 

@@ -13,7 +13,8 @@ const TRUNCATED: u16 = 0x0200;
 
 /// Makes an answer to `query` with these flags and one address, or none.
 fn answer(query: &[u8], flags: u16, has_address: bool) -> Vec<u8> {
-    let mut message = query[..query.len() - 11].to_vec();
+    // Without EDNS, if the question has it.
+    let mut message = query[..query.len() - 11 * usize::from(query[11])].to_vec();
     message[2..4].copy_from_slice(&flags.to_be_bytes());
     message[6..12].copy_from_slice(&[0, u8::from(has_address), 0, 0, 0, 0]);
     if has_address {
@@ -22,19 +23,24 @@ fn answer(query: &[u8], flags: u16, has_address: bool) -> Vec<u8> {
     message
 }
 
-/// Makes an attempt at a server that answers the question by these datagrams.
+/// Makes an attempt at a server that answers each question by these datagrams.
 async fn asked(record: DnsRecord, answers: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> Attempt {
     let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
     let to = server.local_addr().unwrap();
     let serve = async {
         let mut query = [0; 512];
-        let (length, client) = server.recv_from(&mut query).await.unwrap();
-        for answer in answers(&query[..length]) {
-            server.send_to(&answer, client).await.unwrap();
+        loop {
+            let (length, client) = server.recv_from(&mut query).await.unwrap();
+            for answer in answers(&query[..length]) {
+                server.send_to(&answer, client).await.unwrap();
+            }
         }
     };
     let context = Context { record, ..CONTEXT };
-    tokio::join!(attempt(&CheckTarget::ClusterDns, to, &context), serve).0
+    tokio::select! {
+        found = attempt(&CheckTarget::ClusterDns, to, &context) => found,
+        () = serve => unreachable!("it serves for ever"),
+    }
 }
 
 #[tokio::test]

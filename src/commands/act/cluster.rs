@@ -16,7 +16,6 @@ use crate::discovery::kubernetes::{ApiConnection, ApiRequest, ConnectionUse};
 use crate::http::path::encoded;
 use crate::sys::clock;
 use crate::sys::settle::MappedFiles;
-use crate::units::Nanos;
 
 /// Timeout of an answer. A Lease must be renewed within 20 s.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
@@ -24,8 +23,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const PATCH_SPACING: Duration = Duration::from_millis(200);
 /// Bytes of an object. A Node names 50 images and more; etcd takes 1.5 MiB.
 const OBJECT_BYTES_MAX: usize = 2 << 20;
-/// Bytes of the memory. Annotations have 256 KiB in all.
-const MEMORY_BYTES_MAX: usize = 192 << 10;
+/// Bytes of the memory; a longer one is not written. Annotations have 256 KiB in all.
+pub const MEMORY_BYTES_MAX: usize = 192 << 10;
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 /// JSON is YAML, and all versions of the API know this name.
@@ -38,6 +37,8 @@ pub struct ClusterError {
     operation: &'static str,
     /// Of what the API server says, at most 300 characters.
     reason: String,
+    /// Whether it refuses this object, and may accept another.
+    pub is_of_object: bool,
 }
 
 /// A client of the API server, which acts in one namespace.
@@ -57,8 +58,7 @@ pub struct Cluster {
 
 /// Returns the present time as the API writes it.
 fn now() -> String {
-    // Whole seconds: an Event and a condition have no others.
-    clock::rfc3339(Nanos(clock::realtime().as_secs() * 1_000_000_000)).replace(".000Z", "Z")
+    objects::whole_seconds(clock::realtime().as_secs())
 }
 
 impl Cluster {
@@ -92,7 +92,7 @@ impl Cluster {
         let answer = self.api.call(&request, OBJECT_BYTES_MAX).await;
         // Between two patches, and until the next round, none of its code is resident.
         self.mapped.give_back();
-        answer.map_err(|failure| ClusterError { operation, reason: failure.to_string() })
+        answer.map_err(|failure| ClusterError { operation, reason: failure.to_string(), is_of_object: false })
     }
 
     /// Takes or renews the Lease, and writes the memory to it. Returns what the last holder
@@ -228,7 +228,7 @@ impl Cluster {
         if status.is_success() { Ok(()) } else { Err(refused(OPERATION, status, &body)) }
     }
 
-    /// Returns the UID of the agents' DaemonSet; empty if there is none.
+    /// Returns the UID of the agents' DaemonSet; empty if there is none yet.
     async fn daemon_set_uid(&mut self) -> Result<String, ClusterError> {
         #[derive(Deserialize)]
         struct Object {
@@ -249,7 +249,8 @@ impl Cluster {
             StatusCode::NOT_FOUND => String::new(),
             _ => return Err(refused(OPERATION, status, &body)),
         };
-        Ok(self.uid.insert(uid).clone())
+        self.uid = Some(uid.clone()).filter(|uid| !uid.is_empty());
+        Ok(uid)
     }
 }
 
@@ -263,7 +264,7 @@ fn parsed<'a, T: Deserialize<'a>>(operation: &'static str, body: &'a [u8]) -> Re
 }
 
 fn malformed(operation: &'static str, error: &serde_json::Error) -> ClusterError {
-    ClusterError { operation, reason: format!("not an object of the API: {error}") }
+    ClusterError { operation, reason: format!("not an object of the API: {error}"), is_of_object: true }
 }
 
 /// Returns what a refusal says.
@@ -274,5 +275,8 @@ fn refused(operation: &'static str, status: StatusCode, body: &[u8]) -> ClusterE
     }
     let reason = serde_json::from_slice(body).map_or_else(|_| String::new(), |Refusal { message }| message);
     let reason: String = reason.chars().take(300).collect();
-    ClusterError { operation, reason: format!("status {}: {reason}", status.as_u16()) }
+    // Without credentials, or beyond a rate, it refuses all.
+    let is_of_all = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::TOO_MANY_REQUESTS);
+    let is_of_object = status.is_client_error() && !is_of_all;
+    ClusterError { operation, reason: format!("status {}: {reason}", status.as_u16()), is_of_object }
 }

@@ -124,6 +124,9 @@ pub struct ConditionChange {
     pub reason: Option<ConditionReason>,
     /// The verdict in a sentence; empty without one.
     pub sentence: String,
+    /// Since when it has that status, if it has it already. `None` if it has another one, or if
+    /// that is not known.
+    pub since_unix_seconds: Option<u64>,
 }
 
 /// Returns the node that a verdict is about, if it is one alone.
@@ -307,10 +310,10 @@ impl Conditions {
 
     /// Returns the nodes to read now: first those with a verdict, then those of which nothing is
     /// known.
-    pub fn to_read(&self, now: Duration) -> Vec<String> {
+    pub fn to_read(&self, now: Duration, is_refused: impl Fn(&str) -> bool) -> Vec<String> {
         let is_old = |node: &ConditionedNode| node.facts.is_none_or(|(_, at)| now.saturating_sub(at) >= READ_AGAIN);
         let is_faulty = |node: &ConditionedNode| node.wanted.is_some() || node.claimed.is_some();
-        let nodes = || self.nodes.iter();
+        let nodes = || self.nodes.iter().filter(|(name, _)| !is_refused(name));
         let faulty = nodes().filter(|(_, node)| is_faulty(node) && is_old(node)).take(FAULTY_READ_PER_ROUND);
         let unknown = nodes().filter(|(_, node)| !is_faulty(node) && node.facts.is_none()).take(READ_PER_ROUND);
         faulty.chain(unknown).map(|(name, _)| name.clone()).collect()
@@ -339,7 +342,7 @@ impl Conditions {
     }
 
     /// Returns the patches that are due. Those that set a problem come first.
-    pub fn changes(&self) -> Vec<ConditionChange> {
+    pub fn changes(&self, is_refused: impl Fn(&str) -> bool) -> Vec<ConditionChange> {
         let Some(rules) = self.rules else { return Vec::new() };
         let is_silent = self.silent_for > Duration::ZERO;
         let is_unknown = rules.unknown_after.is_some_and(|after| self.silent_for >= after);
@@ -352,11 +355,14 @@ impl Conditions {
             };
             let is_same = node.accepted == Some((status, node.claimed));
             // Nothing but Unknown is news while judges are silent.
-            if is_same || is_silent && status != ConditionStatus::Unknown {
+            if is_same || is_refused(name) || is_silent && status != ConditionStatus::Unknown {
                 continue;
             }
             let sentence = node.wanted.as_ref().map_or_else(String::new, |wanted| wanted.sentence.clone());
-            changes.push(ConditionChange { node: name.clone(), status, reason: node.claimed, sentence });
+            let is_other = node.accepted.is_none_or(|(before, _)| before != status);
+            let since_unix_seconds = node.since_unix_seconds.filter(|_| !is_other);
+            let (node, reason) = (name.clone(), node.claimed);
+            changes.push(ConditionChange { node, status, reason, sentence, since_unix_seconds });
         }
         changes.sort_by_key(|change| change.status == ConditionStatus::False);
         changes.truncate(PATCHES_PER_ROUND);

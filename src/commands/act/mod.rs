@@ -33,11 +33,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use self::agreement::agreement;
 use self::asking::AgentList;
-use self::cluster::{Cluster, ClusterError};
+use self::cluster::{Cluster, ClusterError, MEMORY_BYTES_MAX};
 use self::lease::Election;
 use self::metrics::{ActMetrics, ActRoutes};
 use self::notices::{Notice, Phase, occurrence};
@@ -59,6 +59,10 @@ const RENEWAL: Duration = Duration::from_secs(10);
 const NAMES: Duration = Duration::from_mins(5);
 /// Agents that are asked for them before conditions are taken back.
 const NAMES_ATTEMPTS: usize = 5;
+/// Longest time that the end may take.
+const END_TIME: Duration = Duration::from_secs(1);
+/// Time for which a refused object is left out.
+const REFUSED_FOR: Duration = Duration::from_mins(1);
 /// Notices that wait for a receiver's task, beside those in its outbox.
 const NOTICES_MAX: usize = 64;
 
@@ -138,7 +142,8 @@ pub async fn run_until(settings: &ActSettings, stopped: impl Future<Output = ()>
             }
         }
     }
-    actor.end().await;
+    // If the API server is silent, the Lease ends by itself.
+    _ = timeout(END_TIME, actor.end()).await;
     Ok(())
 }
 
@@ -162,14 +167,24 @@ async fn remove(settings: &ActSettings) -> Result<(), ActError> {
     let are_known = names.is_some();
     let mut nodes = names.unwrap_or_default();
     nodes.extend(claimed);
+    let mut refused = None;
     for (done, node) in nodes.iter().enumerate() {
-        cluster.apply(node, None).await?;
         // No other process may set one before the end. 25 patches take 5 s.
-        if done % 25 == 24 {
+        if done % 25 == 0 {
             cluster.lead(&mut election, Some(&memory), start.elapsed()).await?;
         }
+        match cluster.apply(node, None).await {
+            Err(error) if error.is_of_object => {
+                log::warn!("{node}: {error}");
+                refused = Some(error);
+            }
+            applied => applied?,
+        }
     }
-    cluster.lead(&mut election, Some(""), start.elapsed()).await?;
+    if let Some(error) = refused {
+        return Err(error.into());
+    }
+    cluster.lead(&mut election, Some(&ActState::without_conditions(&memory)), start.elapsed()).await?;
     log::info!("conditions of {} nodes are taken back", nodes.len());
     if are_known { Ok(()) } else { Err(ActError::Names) }
 }
@@ -181,6 +196,38 @@ fn noted<T>(metrics: &ActMetrics, result: Result<T, ClusterError>) -> Option<T> 
         metrics.lock().failures += 1;
     };
     result.inspect_err(failed).ok()
+}
+
+/// Objects that the API server has refused, by their names, and when. They are left out for
+/// [`REFUSED_FOR`], so that they keep no other object from its turn.
+#[derive(Debug, Default)]
+struct RefusedObjects(HashMap<String, Duration>);
+
+impl RefusedObjects {
+    fn has(&self, object: &str, now: Duration) -> bool {
+        self.0.get(object).is_some_and(|at| now.saturating_sub(*at) < REFUSED_FOR)
+    }
+
+    /// Takes the result of a request about an object. Returns what it has brought; `None` if the
+    /// object is refused.
+    ///
+    /// # Errors
+    /// The API server does nothing now.
+    fn take<T>(
+        &mut self,
+        object: &str,
+        now: Duration,
+        result: Result<T, ClusterError>,
+        metrics: &ActMetrics,
+    ) -> Result<Option<T>, ()> {
+        let is_of_object = result.as_ref().is_err_and(|error| error.is_of_object);
+        let done = noted(metrics, result);
+        if is_of_object {
+            self.0.retain(|_, at| now.saturating_sub(*at) < REFUSED_FOR);
+            self.0.insert(object.to_owned(), now);
+        }
+        if done.is_some() || is_of_object { Ok(done) } else { Err(()) }
+    }
 }
 
 /// One process, and what it knows.
@@ -201,6 +248,10 @@ struct Actor<'a> {
     outcomes: mpsc::Receiver<DeliveryOutcome>,
     /// By occurrence, the number of receivers that have not taken the message of its end.
     untold: HashMap<String, usize>,
+    /// Nodes that are refused to be read, or to get a condition.
+    refused_nodes: RefusedObjects,
+    /// Occurrences whose Events are refused.
+    refused_events: RefusedObjects,
 }
 
 impl<'a> Actor<'a> {
@@ -226,6 +277,8 @@ impl<'a> Actor<'a> {
             names_at: None,
             outcomes,
             untold: HashMap::new(),
+            refused_nodes: RefusedObjects::default(),
+            refused_events: RefusedObjects::default(),
         }
     }
 
@@ -288,10 +341,13 @@ impl<'a> Actor<'a> {
 
     async fn read_nodes(&mut self) {
         let now = self.now();
-        let Self { state: Some(state), cluster, metrics, .. } = self else { return };
-        for name in state.conditions.to_read(now) {
-            let Some(facts) = noted(metrics, cluster.node(&name).await) else { return };
-            state.conditions.learn(&name, facts, now);
+        let Self { state: Some(state), cluster, metrics, refused_nodes, .. } = self else { return };
+        for name in state.conditions.to_read(now, |name| refused_nodes.has(name, now)) {
+            let read = cluster.node(&name).await;
+            let Ok(facts) = refused_nodes.take(&name, now, read, metrics) else { return };
+            if let Some(facts) = facts {
+                state.conditions.learn(&name, facts, now);
+            }
         }
     }
 
@@ -301,6 +357,9 @@ impl<'a> Actor<'a> {
         let (now, memory) = (self.now(), self.state.as_ref().map_or_else(String::new, ActState::memory));
         let (written, at) = &self.written;
         if *written != memory || now.saturating_sub(*at) >= RENEWAL || !self.election.leads(now) {
+            if memory.len() > MEMORY_BYTES_MAX {
+                log::warn!("the Lease has no room for what this process must remember: {} bytes", memory.len());
+            }
             let renewed = self.cluster.lead(&mut self.election, Some(&memory), now).await;
             if noted(&self.metrics, renewed).is_some() && self.election.leads(now) {
                 self.written = (memory, now);
@@ -314,13 +373,14 @@ impl<'a> Actor<'a> {
 
     async fn write_events(&mut self) {
         let now = self.now();
-        let Self { state: Some(state), cluster, metrics, election, .. } = self else { return };
-        for (occurrence, note) in state.notices.events(now) {
-            if noted(metrics, cluster.event(&note, election.holder()).await).is_none() {
-                return;
+        let Self { state: Some(state), cluster, metrics, election, refused_events, .. } = self else { return };
+        for (occurrence, note) in state.notices.events(now, |occurrence| refused_events.has(occurrence, now)) {
+            let written = cluster.event(&note, election.holder()).await;
+            let Ok(written) = refused_events.take(&occurrence, now, written, metrics) else { return };
+            if written.is_some() {
+                state.notices.event_accepted(&occurrence, now);
+                metrics.lock().events += 1;
             }
-            state.notices.event_accepted(&occurrence, now);
-            metrics.lock().events += 1;
         }
     }
 
@@ -351,15 +411,19 @@ impl<'a> Actor<'a> {
 
     async fn patch_conditions(&mut self) {
         let dry_run = self.settings.conditions.is_none_or(|rules| rules.dry_run);
-        let Self { state: Some(state), cluster, metrics, election, start, .. } = self else { return };
-        for change in state.conditions.changes() {
+        let now = self.now();
+        let Self { state: Some(state), cluster, metrics, election, start, refused_nodes, .. } = self else { return };
+        for change in state.conditions.changes(|name| refused_nodes.has(name, now)) {
             if !dry_run {
                 // The Lease may end while patches wait for their turn.
                 if !election.leads(start.elapsed()) {
                     return;
                 }
-                if noted(metrics, cluster.apply(&change.node, Some(&change)).await).is_none() {
-                    return;
+                let applied = cluster.apply(&change.node, Some(&change)).await;
+                match refused_nodes.take(&change.node, now, applied, metrics) {
+                    Ok(Some(())) => {}
+                    Ok(None) => continue,
+                    Err(()) => return,
                 }
             }
             let (node, status) = (&change.node, change.status.label());

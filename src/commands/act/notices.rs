@@ -103,7 +103,8 @@ pub struct OpenVerdict {
     /// How long it has been heard.
     #[serde(skip)]
     age: Duration,
-    #[serde(skip)]
+    /// Number of Events so far, which the Event itself has.
+    #[serde(default)]
     events: u32,
     #[serde(skip)]
     event_at: Duration,
@@ -265,13 +266,14 @@ impl Notices {
     }
 
     /// Returns the Events that are due, as many as the minute has room for.
-    pub fn events(&mut self, now: Duration) -> Vec<(String, EventNote)> {
+    /// Those of refused occurrences wait.
+    pub fn events(&mut self, now: Duration, is_refused: impl Fn(&str) -> bool) -> Vec<(String, EventNote)> {
         while self.written.front().is_some_and(|at| now.saturating_sub(*at) >= MINUTE) {
             self.written.pop_front();
         }
         let room = (EVENTS_PER_MINUTE as usize).saturating_sub(self.written.len());
         let mut due: Vec<(String, EventNote)> = Vec::new();
-        if self.is_silent() != self.is_silence_reported && room > 0 {
+        if self.is_silent() != self.is_silence_reported && room > 0 && !is_refused("") {
             due.push((String::new(), silence(self.is_silent())));
         }
         for (occurrence, open) in &mut self.open {
@@ -286,7 +288,7 @@ impl Notices {
                 }
                 _ => continue,
             };
-            if due.len() < room {
+            if due.len() < room && !is_refused(occurrence) {
                 due.push((occurrence.clone(), note(open, occurrence, phase)));
             }
         }

@@ -7,6 +7,8 @@ use super::conditions::{ConditionChange, ConditionStatus, NodeFacts, condition_r
 use super::lease::{DURATION, MEMORY};
 use super::notices::{EventNote, Regarding};
 use crate::commands::doctor::act::CONDITION;
+use crate::sys::clock;
+use crate::units::Nanos;
 
 /// The field manager of all that is written.
 pub const MANAGER: &str = "kube-canary-act";
@@ -66,6 +68,11 @@ pub fn node_facts(body: &[u8]) -> Result<NodeFacts, serde_json::Error> {
     Ok(NodeFacts { is_planned, status })
 }
 
+/// Returns a time as the API writes it. An Event and a condition have whole seconds.
+pub fn whole_seconds(unix_seconds: u64) -> String {
+    clock::rfc3339(Nanos(unix_seconds.saturating_mul(1_000_000_000))).replace(".000Z", "Z")
+}
+
 /// Returns the configuration to apply to a node's status. Without a change it takes the condition
 /// back.
 pub fn node_status(node: &str, change: Option<(&ConditionChange, &str)>) -> Value {
@@ -78,8 +85,10 @@ pub fn node_status(node: &str, change: Option<(&ConditionChange, &str)>) -> Valu
     };
     let reason = condition_reason(change.status, change.reason);
     let text = &text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)];
+    // Controllers measure by it how long a node has been bad, whatever the reason is.
+    let since = change.since_unix_seconds.map_or_else(|| now.to_owned(), whole_seconds);
     object["status"] = json!({"conditions": [{"type": CONDITION, "status": change.status.label(), "reason": reason,
-        "message": text, "lastTransitionTime": now, "lastHeartbeatTime": now}]});
+        "message": text, "lastTransitionTime": since, "lastHeartbeatTime": now}]});
     object
 }
 
@@ -160,9 +169,24 @@ mod tests {
     #[test]
     fn a_configuration_without_a_condition_takes_it_back() {
         assert!(node_status("n", None).get("status").is_none());
-        let change =
-            ConditionChange { node: "n".into(), status: ConditionStatus::False, reason: None, sentence: String::new() };
-        let applied = node_status("n", Some((&change, "2000-01-01T00:00:00Z")));
-        assert_eq!(applied["status"]["conditions"][0]["reason"], "NoNetworkProblem");
+        let change = |since_unix_seconds| ConditionChange {
+            node: "n".into(),
+            status: ConditionStatus::False,
+            reason: None,
+            sentence: String::new(),
+            since_unix_seconds,
+        };
+        let applied = |since| {
+            let mut object = node_status("n", Some((&change(since), "2026-01-01T00:00:00Z")));
+            object["status"]["conditions"][0].take()
+        };
+        assert_eq!(applied(None)["reason"], "NoNetworkProblem");
+        let times = |since| ["lastTransitionTime", "lastHeartbeatTime"].map(|time| applied(since)[time].clone());
+        assert_eq!(times(None), ["2026-01-01T00:00:00Z"; 2]);
+        assert_eq!(
+            times(Some(946_684_800)),
+            ["2000-01-01T00:00:00Z", "2026-01-01T00:00:00Z"],
+            "the status is the same"
+        );
     }
 }

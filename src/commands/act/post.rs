@@ -1,14 +1,12 @@
 //! Sends the letters of one receiver. Nothing but the configured addresses is contacted, and a
 //! redirect is not followed. What may be a secret is in no message of the log.
 
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::{Request, header};
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsConnector;
@@ -151,12 +149,7 @@ async fn send(receiver: &Receiver, authorities: &Path, letter: &Letter) -> Resul
 }
 
 async fn connect(url: &HttpUrl, authorities: &Path) -> Result<HttpConnection, String> {
-    let address = match url.host.parse::<IpAddr>() {
-        Ok(address) => address,
-        Err(_) => dns::host_address(&url.host).await.map_err(|error| error.to_string())?,
-    };
-    let stream =
-        TcpStream::connect(SocketAddr::new(address, url.port)).await.map_err(|error| format!("connecting: {error}"))?;
+    let stream = dns::connect(&url.host, url.port).await.map_err(|error| format!("connecting: {error}"))?;
     if !url.is_secure {
         return HttpConnection::handshake(stream).await.map_err(|error| chain(&error));
     }

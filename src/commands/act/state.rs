@@ -41,6 +41,12 @@ impl ActState {
         conditions.into_keys()
     }
 
+    /// Returns a memory that claims no node. Messages that are still to be sent stay in it.
+    pub fn without_conditions(memory: &str) -> String {
+        let memory: Memory = serde_json::from_str(memory).unwrap_or_default();
+        serde_json::to_string(&Memory { conditions: BTreeMap::new(), ..memory }).unwrap_or_default()
+    }
+
     /// Returns the memory as text for the Lease.
     pub fn memory(&self) -> String {
         let memory = Memory { notices: self.notices.kept(), conditions: self.conditions.claimed() };

@@ -85,12 +85,12 @@ impl Script {
                 Some(agreed) => self.state.hear(&agreed, ROUND, 1_000 + self.now.as_secs()),
                 None => self.state.hear_nothing(ROUND),
             }
-            let (to_read, mut requests) = (self.state.conditions.to_read(self.now), 0);
+            let (to_read, mut requests) = (self.state.conditions.to_read(self.now, |_| false), 0);
             for name in to_read {
                 requests += 1;
                 self.state.conditions.learn(&name, self.nodes.get(&name).copied(), self.now);
             }
-            for (occurrence, note) in self.state.notices.events(self.now) {
+            for (occurrence, note) in self.state.notices.events(self.now, |_| false) {
                 self.events.push((note.regarding, note.reason));
                 self.state.notices.event_accepted(&occurrence, self.now);
             }
@@ -104,7 +104,7 @@ impl Script {
                     self.messages.push((notice.phase, notice.verdict.subject.clone()));
                 }
             }
-            for change in self.state.conditions.changes() {
+            for change in self.state.conditions.changes(|_| false) {
                 requests += 1;
                 self.nodes.get_mut(&change.node).expect("a node of the cluster").status = Some(change.status);
                 self.state.conditions.accepted(&change, 1_000 + self.now.as_secs());
@@ -305,7 +305,7 @@ fn a_condition_whose_memory_is_lost_is_found_and_taken_back() {
     script.agree(40 / 5 + CLEAR, &[]);
     assert!(script.nodes.values().all(|facts| facts.status == Some(ConditionStatus::False)), "each is False once");
     script.agree(1, &[]);
-    assert!(script.state.conditions.changes().is_empty(), "no heartbeat");
+    assert!(script.state.conditions.changes(|_| false).is_empty(), "no heartbeat");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn without_conditions_nodes_with_a_verdict_alone_are_read() {
     script.agree(2 * HOLD, &[verdict("node", "n7", 100)]);
     assert!(script.not_false().is_empty() && script.messages.len() == 1);
     script.agree(2, &[]);
-    assert!(script.state.conditions.to_read(script.now + Duration::from_hours(1)).is_empty());
+    assert!(script.state.conditions.to_read(script.now + Duration::from_hours(1), |_| false).is_empty());
 }
 
 #[test]

@@ -18,7 +18,9 @@ use super::outbox::PingOutbox;
 use super::output::PingForm;
 use super::rtts::Rtts;
 use super::{IDLE, PingError, WRITE, system, unless_reader_is_gone};
-use crate::checks::{Attempt, CheckHost, CheckTarget, Context, DnsRecord, Resolution, addresses, attempt, system_dns};
+use crate::checks::{
+    AddressQuestions, Attempt, CheckHost, CheckTarget, Context, DnsRecord, Resolution, addresses, attempt, system_dns,
+};
 use crate::commands::fleet::ask;
 use crate::config::{PingChecks, PingSettings};
 use crate::discovery::dns::AddressFamily;
@@ -38,6 +40,8 @@ struct TriedTarget {
     /// Number of attempts that have begun.
     begun: u64,
     in_progress: bool,
+    /// What the servers of the DNS have said, if the target is one.
+    questions: AddressQuestions,
 }
 
 /// Counters of one target: `tried = good + failed`. An attempt that has not ended is in none.
@@ -135,6 +139,7 @@ impl Attempts {
             due: begin + apart * place,
             begun: 0,
             in_progress: false,
+            questions: AddressQuestions::default(),
         });
         Ok(Self {
             targets: targets.collect(),
@@ -161,7 +166,7 @@ impl Attempts {
             tokio::select! {
                 () = stop.asked() => return Ok(()),
                 Some(ended) = self.in_progress.join_next() => {
-                    self.record(&ended.map_err(|error| system("end an attempt")(io::Error::other(error)))?);
+                    self.record(ended.map_err(|error| system("end an attempt")(io::Error::other(error)))?);
                 }
                 () = sleep_until(wake), if !is_full => {}
                 () = sleep(WRITE_RETRY), if !passed_on => {}
@@ -186,12 +191,16 @@ impl Attempts {
         self.targets.iter().filter(|target| target.is_waiting(self.count)).map(|target| target.due).min()
     }
 
-    fn record(&mut self, ended: &EndedAttempt) {
+    fn record(&mut self, mut ended: EndedAttempt) {
         let Some(target) = self.targets.get_mut(ended.place) else { return };
         target.in_progress = false;
+        if matches!(target.target, CheckTarget::Dns { .. } | CheckTarget::ClusterDns) {
+            let (round, server) = in_turn(ended.number, ended.addresses);
+            target.questions.settle(server, record(round), &mut ended.found);
+        }
         target.tally.record(&ended.found);
         if !self.quiet {
-            lines::attempt(&mut self.outbox.text, self.form, &target.name, ended);
+            lines::attempt(&mut self.outbox.text, self.form, &target.name, &ended);
         }
     }
 
@@ -246,8 +255,7 @@ impl Plan {
             own_node: "",
             authorities: self.checks.authorities.as_deref(),
             cluster_name: "",
-            // Each server is asked for both, as by an agent.
-            record: if round % 2 == 0 { DnsRecord::A } else { DnsRecord::Aaaa },
+            record: record(round),
         };
         ended.found = attempt(target, *to, &context).await;
         ended.found.phases[CheckPhase::Resolve as usize] = resolve_time;
@@ -272,6 +280,12 @@ impl Plan {
         let Resolution { addresses, time } = addresses(host).await;
         Ok((addresses?.into_iter().map(|address| (address, port).into()).collect(), time))
     }
+}
+
+/// Returns what a server of the DNS is asked for in a round. Each is asked for both, as by an
+/// agent.
+const fn record(round: u64) -> DnsRecord {
+    if round.is_multiple_of(2) { DnsRecord::A } else { DnsRecord::Aaaa }
 }
 
 /// Returns the round of an attempt, and which of the addresses it is made at.

@@ -17,9 +17,9 @@ pub const ANSWER_BYTES_MAX: usize = u16::MAX as usize;
 /// Datagrams that are read for one answer: forged ones, and late answers to other questions.
 const DATAGRAMS_MAX: usize = 128;
 
-/// Sends one question to one server, from a new port that the kernel chooses. `time` is the
-/// timeout of each of the two ways. Of an answer by TCP of more than `bytes_max` bytes only the
-/// head is read, so it has no addresses.
+/// Sends one question to one server, from a new port that the kernel chooses. `time` is the timeout
+/// of each of the up to three ways: with EDNS, without it, and by TCP. Of an answer by TCP of more
+/// than `bytes_max` bytes only the head is read, so it has no addresses.
 ///
 /// # Errors
 /// The error of the kernel, [`io::ErrorKind::TimedOut`], or [`io::ErrorKind::InvalidData`] if what
@@ -32,8 +32,13 @@ pub async fn exchange(
     bytes_max: usize,
 ) -> io::Result<DnsReply> {
     // A forger must guess this id and the port that the kernel chooses.
-    let query = wire::query(random::id(), name, kind);
-    let reply = in_time(time, by_udp(server, &query)).await?;
+    let mut query = wire::query(random::id(), name, kind);
+    let mut reply = in_time(time, by_udp(server, &query)).await?;
+    if reply.code == wire::FORMERR {
+        // So answers a server that does not know EDNS (RFC 6891, section 7).
+        wire::without_edns(&mut query);
+        reply = in_time(time, by_udp(server, &query)).await?;
+    }
     if reply.truncated { in_time(time, by_tcp(server, &query, bytes_max)).await } else { Ok(reply) }
 }
 

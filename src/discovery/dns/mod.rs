@@ -24,8 +24,9 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::discovery::identity::{self, IdentityAnswer, IdentityQuestion, IdentityRequests};
 use crate::discovery::random;
@@ -47,6 +48,10 @@ const REFRESH_MAX: Duration = Duration::from_secs(30);
 /// Timeout of one question of a check to one server. With the default of resolv.conf a dead first
 /// server would end the attempt before the second is asked.
 const CHECKED_SERVER_TIME: Duration = Duration::from_secs(1);
+
+/// Timeout of a connection to one of several addresses of a host. A host that is not there is
+/// silent.
+const ADDRESS_TIME: Duration = Duration::from_secs(2);
 
 /// Which name is resolved, and how.
 #[derive(Clone, Debug)]
@@ -73,14 +78,23 @@ impl DnsConfig {
     }
 }
 
-/// Returns one address of a host, IPv4 first. Used for an API server that is known by name.
+/// Connects to a host, an address or a name: to the first of its addresses that accepts. The caller
+/// bounds the time. Of several addresses, each but the last has [`ADDRESS_TIME`].
 ///
 /// # Errors
-/// [`ResolveError`]; a name without an address is one.
-pub async fn host_address(host: &str) -> Result<IpAddr, ResolveError> {
-    let found = resolve(&Servers::System, host).await?;
-    let mut addresses = found.ipv4.into_iter().chain(found.ipv6).flatten();
-    addresses.next().ok_or_else(|| ResolveError::NoSuchName(host.to_owned()))
+/// The name cannot be resolved, or why the last address does not accept.
+pub async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
+    let addresses = match host.parse() {
+        Ok(address) => vec![address],
+        Err(_) => host_addresses(host, AddressFamily::Any).await.map_err(|error| error.to_string())?,
+    };
+    let (last, others) = addresses.split_last().ok_or("no address")?;
+    for address in others {
+        if let Ok(Ok(stream)) = timeout(ADDRESS_TIME, TcpStream::connect((*address, port))).await {
+            return Ok(stream);
+        }
+    }
+    TcpStream::connect((*last, port)).await.map_err(|error| error.to_string())
 }
 
 /// The families of the addresses that a command accepts.

@@ -36,10 +36,11 @@ impl Settings {
 /// # Errors
 /// The file cannot be read.
 pub fn system() -> std::io::Result<Settings> {
-    let mut text = String::new();
+    let mut text = Vec::new();
     // No resolv.conf is longer than a page. Bytes after 64 KiB are not read.
-    File::open("/etc/resolv.conf")?.take(64 << 10).read_to_string(&mut text)?;
-    Ok(parse(&text))
+    File::open("/etc/resolv.conf")?.take(64 << 10).read_to_end(&mut text)?;
+    // A comment may be in any encoding.
+    Ok(parse(&String::from_utf8_lossy(&text)))
 }
 
 /// Parses the file. The bounds are those of resolv.conf(5), including the number of servers and

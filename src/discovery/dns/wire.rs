@@ -12,10 +12,14 @@ pub const A: u16 = 1;
 pub const AAAA: u16 = 28;
 /// The response code NXDOMAIN: the name does not exist.
 pub const NXDOMAIN: u8 = 3;
+/// The response code FORMERR: the server does not understand the question.
+pub const FORMERR: u8 = 1;
 /// Largest UDP answer that we accept, in bytes (DNS flag day 2020: a size that is not fragmented).
 pub const UDP_BYTES: u16 = 1_232;
 const HEADER: usize = 12;
 const INTERNET: u16 = 1;
+/// The OPT record of a question.
+const EDNS_BYTES: usize = 11;
 
 /// The contents of an answer.
 #[derive(Debug, PartialEq, Eq)]
@@ -73,6 +77,14 @@ pub fn query(id: u16, name: &[u8], kind: u16) -> Vec<u8> {
     message
 }
 
+/// Takes EDNS out of a question of [`query`].
+pub fn without_edns(query: &mut Vec<u8>) {
+    query.truncate(query.len().saturating_sub(EDNS_BYTES));
+    if let Some(additional) = query.get_mut(10..HEADER) {
+        additional.fill(0);
+    }
+}
+
 /// Reads any bytes as the answer to a question with the same identifier and name.
 #[cfg(feature = "fuzzing")]
 pub fn fuzz_answer(message: &[u8]) {
@@ -91,10 +103,13 @@ pub fn parse_head(message: &[u8], query: &[u8]) -> Option<DnsReply> {
     let question_end = question_end(query)?;
     let asked = query.get(HEADER..question_end)?;
     let flags = word(message, 2)?;
-    let is_answer = message.get(..2)? == query.get(..2)?
-        && flags & 0x8000 != 0
-        && word(message, 4)? == 1
-        && message.get(HEADER..question_end)?.eq_ignore_ascii_case(asked);
+    let repeats_question = match word(message, 4)? {
+        // Of an error, some servers send the header alone.
+        0 => message.len() >= HEADER && message[3] & 0x0f != 0,
+        1 => message.get(HEADER..question_end)?.eq_ignore_ascii_case(asked),
+        _ => false,
+    };
+    let is_answer = message.get(..2)? == query.get(..2)? && flags & 0x8000 != 0 && repeats_question;
     is_answer.then(|| DnsReply {
         code: message[3] & 0x0f,
         truncated: flags & 0x0200 != 0,
@@ -106,7 +121,7 @@ pub fn parse_head(message: &[u8], query: &[u8]) -> Option<DnsReply> {
 /// Reads the answer to `query`. None as for [`parse_head`].
 pub fn parse(message: &[u8], query: &[u8]) -> Option<DnsReply> {
     let mut reply = parse_head(message, query)?;
-    if reply.truncated {
+    if reply.truncated || word(message, 4)? == 0 {
         return Some(reply);
     }
     let mut at = question_end(query)?;
@@ -187,6 +202,19 @@ mod tests {
         assert_eq!(reply.addresses, [IpAddr::from(address)]);
         assert!(parse(&answer(&v4, 0x8380, &[], A), &v4).unwrap().truncated);
         assert_eq!(parse(&answer(&v4, 0x8183, &[], A), &v4).unwrap().code, NXDOMAIN);
+    }
+
+    #[test]
+    fn an_error_may_be_a_header_alone() {
+        let name = encode_name("canary").unwrap();
+        let mut asked = query(7, &name, A);
+        let header = |code: u8| [0, 7, 0x80, code, 0, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(parse(&header(FORMERR), &asked).map(|reply| reply.code), Some(FORMERR));
+        assert_eq!(parse(&header(0), &asked), None, "no answer to any question");
+        assert_eq!(parse(&header(FORMERR)[..11], &asked), None);
+        assert_eq!(parse(&header(FORMERR), &query(8, &name, A)), None, "another id");
+        without_edns(&mut asked);
+        assert_eq!(asked, [&[0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0], &name[..], &[0, 1, 0, 1]].concat());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! A TLS connection to the API server: only the cluster's own CA, and HTTP/1.1 only.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,11 +64,7 @@ pub async fn connect(
     let config = client_config(account)?;
     let refused = |reason: String| ApiFailure::Connect { host: server.to_string(), reason };
     let name = ServerName::try_from(server.host.clone()).map_err(|e| refused(e.to_string()))?;
-    let address = match server.host.parse::<IpAddr>() {
-        Ok(address) => address,
-        Err(_) => dns::host_address(&server.host).await.map_err(|e| refused(e.to_string()))?,
-    };
-    let stream = TcpStream::connect(SocketAddr::new(address, server.port)).await.map_err(|e| refused(e.to_string()))?;
+    let stream = dns::connect(&server.host, server.port).await.map_err(refused)?;
     keep_alive(&stream, purpose).map_err(|e| refused(e.to_string()))?;
     let tls_refused = |reason: String| ApiFailure::Tls { host: server.to_string(), reason };
     let stream = TlsConnector::from(Arc::new(config))
