@@ -42,6 +42,7 @@ mod tests {
             assert_eq!(decoded(&encoded(name)).as_deref(), Some(name));
         }
         assert_eq!(encoded("a,b.C~_é"), "a%2Cb.C~_%C3%A9");
+        assert_eq!(encoded("aB9-+/=&%\u{1}"), "aB9-%2B%2F%3D%26%25%01");
         for (text, name) in [
             ("node-7", Some("node-7")),
             ("n%6fde%2D7", Some("node-7")),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::programs::{ProgramRow, Programs};
 use crate::memory::{Amounts, Category, Footprint};
@@ -44,97 +44,39 @@ pub struct Process {
     pub page_tables: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct ProcessJson<'a> {
-    pid: u32,
-    name: &'a str,
-    rss_bytes: u64,
-    pss_bytes: u64,
-    private_bytes: u64,
-    swap_bytes: u64,
-    hugetlb_bytes: u64,
-    page_tables_bytes: Option<u64>,
-    categories: Vec<CategoryJson>,
+fn process_json(process: &Process) -> Value {
+    let footprint = &process.footprint;
+    let category = |category: Category| {
+        let Amounts { clean, dirty, swap } = footprint.amounts_in(category);
+        json!({ "category": category.label(), "clean_bytes": bytes(clean), "dirty_bytes": bytes(dirty),
+            "swap_bytes": bytes(swap) })
+    };
+    json!({
+        "pid": process.id,
+        "name": process.name,
+        "rss_bytes": bytes(footprint.rss),
+        "pss_bytes": bytes(process.pss),
+        "private_bytes": bytes(footprint.private),
+        "swap_bytes": bytes(footprint.swap),
+        "hugetlb_bytes": bytes(footprint.hugetlb),
+        "page_tables_bytes": process.page_tables.map(bytes),
+        "categories": Category::ALL.map(category),
+    })
 }
 
-#[derive(Serialize)]
-struct CategoryJson {
-    category: &'static str,
-    clean_bytes: u64,
-    dirty_bytes: u64,
-    swap_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct RowJson<'a> {
-    #[serde(skip_serializing_if = "str::is_empty")]
-    name: &'a str,
-    count: u64,
-    private_bytes: u64,
-    shared_bytes: u64,
-    ram_bytes: u64,
-    swap_bytes: u64,
-}
-
-#[derive(Serialize)]
-struct FootprintJson<'a> {
-    processes: Vec<ProcessJson<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    programs: Option<Vec<RowJson<'a>>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<RowJson<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unreadable: Option<usize>,
+fn row_json(row: &ProgramRow) -> Value {
+    json!({ "count": row.count, "private_bytes": bytes(row.private), "shared_bytes": bytes(row.shared),
+        "ram_bytes": bytes(row.ram()), "swap_bytes": bytes(row.swap) })
 }
 
 const fn bytes(kilobytes: u64) -> u64 {
     kilobytes.saturating_mul(1_024)
 }
 
-impl<'a> ProcessJson<'a> {
-    fn new(process: &'a Process) -> Self {
-        let footprint = &process.footprint;
-        let category = |category: Category| {
-            let Amounts { clean, dirty, swap } = footprint.amounts_in(category);
-            CategoryJson {
-                category: category.label(),
-                clean_bytes: bytes(clean),
-                dirty_bytes: bytes(dirty),
-                swap_bytes: bytes(swap),
-            }
-        };
-        Self {
-            pid: process.id,
-            name: &process.name,
-            rss_bytes: bytes(footprint.rss),
-            pss_bytes: bytes(process.pss),
-            private_bytes: bytes(footprint.private),
-            swap_bytes: bytes(footprint.swap),
-            hugetlb_bytes: bytes(footprint.hugetlb),
-            page_tables_bytes: process.page_tables.map(bytes),
-            categories: Category::ALL.into_iter().map(category).collect(),
-        }
-    }
-}
-
-impl<'a> RowJson<'a> {
-    fn new(row: &ProgramRow, name: &'a str) -> Self {
-        Self {
-            name,
-            count: row.count,
-            private_bytes: bytes(row.private),
-            shared_bytes: bytes(row.shared),
-            ram_bytes: bytes(row.ram()),
-            swap_bytes: bytes(row.swap),
-        }
-    }
-}
-
 /// Appends processes by category: one table for each, or all as one object on one line.
 pub fn processes(out: &mut Vec<u8>, processes: &[Process], json: bool) {
     if json {
-        let processes = processes.iter().map(ProcessJson::new).collect();
-        let answer = FootprintJson { processes, programs: None, total: None, unreadable: None };
+        let answer = json!({ "processes": processes.iter().map(process_json).collect::<Vec<_>>() });
         return out.extend_from_slice(json_line(&answer).as_bytes());
     }
     for (index, process) in processes.iter().enumerate() {
@@ -192,12 +134,17 @@ pub fn programs(out: &mut Vec<u8>, programs: &Programs) {
 
 /// Appends programs, and their processes by category, as one object on one line.
 pub fn programs_json(out: &mut Vec<u8>, programs: &Programs, processes: &[Process]) {
-    let answer = FootprintJson {
-        processes: processes.iter().map(ProcessJson::new).collect(),
-        programs: Some(programs.rows.iter().map(|row| RowJson::new(row, &row.name)).collect()),
-        total: Some(RowJson::new(&programs.total(), "")),
-        unreadable: Some(programs.unreadable.1),
+    let program = |row: &ProgramRow| {
+        let mut json = row_json(row);
+        json["name"] = row.name.as_str().into();
+        json
     };
+    let answer = json!({
+        "processes": processes.iter().map(process_json).collect::<Vec<_>>(),
+        "programs": programs.rows.iter().map(program).collect::<Vec<_>>(),
+        "total": row_json(&programs.total()),
+        "unreadable": programs.unreadable.1,
+    });
     out.extend_from_slice(json_line(&answer).as_bytes());
 }
 
@@ -230,7 +177,7 @@ mod tests {
     fn json_is_one_object_in_bytes() {
         let mut out = Vec::new();
         processes(&mut out, &[process()], true);
-        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let json: Value = serde_json::from_slice(&out).unwrap();
         let first = &json["processes"][0];
         assert_eq!((first["pid"].as_u64(), first["rss_bytes"].as_u64()), (Some(42), Some(16_384)));
         assert_eq!((first["pss_bytes"].as_u64(), first["page_tables_bytes"].as_u64()), (Some(14_336), Some(20_480)));
@@ -256,7 +203,7 @@ mod tests {
         assert_eq!(rows[3], ["30", "10", "40", "2", "2", "total"]);
         let mut out = Vec::new();
         programs_json(&mut out, &found, &[process()]);
-        let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
+        let json: Value = serde_json::from_slice(&out).unwrap();
         assert_eq!((json["total"]["ram_bytes"].as_u64(), json["unreadable"].as_u64()), (Some(40_960), Some(3)));
         assert_eq!(
             (json["programs"][1]["name"].as_str(), json["processes"][0]["pid"].as_u64()),

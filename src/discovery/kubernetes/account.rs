@@ -5,11 +5,10 @@
 //! per request is cheaper than a watch on a directory of swapped symlinks. Requests are rare: a
 //! watch every five minutes, and a slice every second or two in a rollout.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::failure::ApiFailure;
+use crate::sys::files;
 
 /// The directory in which Kubernetes has mounted the service account.
 pub const DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -66,17 +65,9 @@ impl Account {
     }
 }
 
+/// A truncated bundle would lack authorities. A truncated token would be refused without a reason.
 fn read(path: &Path) -> Result<Vec<u8>, ApiFailure> {
-    let mut bytes = Vec::new();
-    let read = File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|e| credentials(path, &e))?;
-    // A truncated bundle would lack authorities. A truncated token would be refused without a
-    // reason.
-    if read as u64 > FILE_BYTES_MAX {
-        return Err(credentials(path, &format_args!("longer than {FILE_BYTES_MAX} bytes")));
-    }
-    Ok(bytes)
+    files::read(path, FILE_BYTES_MAX).map_err(|error| credentials(path, &error))
 }
 
 /// Makes an [`ApiFailure::Credentials`] about that file.

@@ -14,6 +14,7 @@ use super::connect::{self, ConnectionUse};
 use super::failure::ApiFailure;
 use super::traffic::Verb;
 use crate::http::client::{HttpConnection, RequestBody};
+use crate::http::path::encoded;
 use crate::limits;
 
 /// Bytes of an error body that are read so that its connection can be reused.
@@ -67,10 +68,7 @@ impl ApiRequest {
 
     /// Makes a request for one slice, not older than that version.
     pub fn slice(config: &KubernetesConfig, name: &str, version: u64) -> Self {
-        let mut path = slices(config);
-        path.push('/');
-        escape(name, &mut path);
-        let _ = write!(path, "?resourceVersion={version}");
+        let path = format!("{}/{}?resourceVersion={version}", slices(config), encoded(name));
         Self::read(Verb::Get, path, WHOLE)
     }
 }
@@ -220,28 +218,5 @@ impl ApiConnection {
     async fn connect(&mut self) -> Result<HttpConnection, ApiFailure> {
         let connecting = connect::connect(&self.config.server, &self.account, self.purpose);
         timeout(self.config.timing.connect, connecting).await.map_err(|_| ApiFailure::Time("a connection"))?
-    }
-}
-
-/// Percent-encodes all but RFC 3986's unreserved characters.
-fn escape(text: &str, into: &mut String) {
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            into.push(char::from(byte));
-        } else {
-            let _ = write!(into, "%{byte:02X}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_escaped_into_the_path() {
-        let mut path = String::new();
-        escape("aB9-._~+/=&%\u{1}", &mut path);
-        assert_eq!(path, "aB9-._~%2B%2F%3D%26%25%01");
     }
 }
