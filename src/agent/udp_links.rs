@@ -24,7 +24,7 @@ impl ProbeLoop {
         udp.reflecting().reflector.set_halves(begun, half);
         for slot in (0..slots).map(SlotId::at) {
             if let (Some(link), Some(address)) = (statistics.udp(slot), udp.address(slot)) {
-                link.set_heard(udp.reflecting().reflector.heard(address, now).requests);
+                link.set_heard(udp.reflecting().reflector.heard(address, now));
             }
         }
     }

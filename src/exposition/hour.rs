@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use super::View;
 use crate::http::path::decoded;
 use crate::limits::{HOUR_PEERS_MAX, HOUR_STEP, NAME_BYTES_MAX};
-use crate::report::Rounded;
+use crate::report::{Protocol, Rounded};
 use crate::statistics::{HourReading, HourStep, LinksHour};
 use crate::sys::clock;
 use crate::units::Nanos;
@@ -107,7 +107,7 @@ pub fn hour(view: &View, encoded_name: &str) -> Result<Vec<u8>, HourError> {
         .flat_map(|(slot, peer)| view.statistics.methods().iter().map(move |method| (slot, peer, method)))
         .filter(|(_, peer, method)| peer.via().allows(*method))
         .filter_map(|(slot, peer, method)| {
-            let way = [peer.network().label(), peer.via().protocol(method).label()];
+            let way = [peer.network().label(), Protocol::new(method, peer.family()).label()];
             Some((way, view.statistics.method(method).hour(slot)?))
         });
     let series = if are_all {

@@ -6,7 +6,7 @@ use super::process::Resident;
 use super::traces::PeerTraces;
 use super::{View, now};
 use crate::limits::{FLOW_NATS_MIN, HOUR_PEERS_MAX};
-use crate::peers::{self, Directory, Family, Method, Presence, SlotId};
+use crate::peers::{self, Directory, Method, Presence, SlotId};
 use crate::report::compact::losses_beyond_chance;
 use crate::report::{
     Age, FLOWS_LISTED_MAX, Flows, HoleNotice, LosingFlow, MtuHole, Peer, PeerState, Protocol, RecentPeer, RecentSource,
@@ -158,14 +158,7 @@ pub fn peer<'a>(
         node: Cow::Borrowed(peer.node()),
         zone: Cow::Borrowed(zone),
         network: peer.network(),
-        protocol: match (method, peer.family()) {
-            (Method::Icmp, Family::V4) => Protocol::Icmp,
-            (Method::Icmp, Family::V6) => Protocol::Icmpv6,
-            (Method::Udp, Family::V4) => Protocol::Udp,
-            (Method::Udp, Family::V6) => Protocol::Udpv6,
-            (Method::Tcp, Family::V4) => Protocol::Tcp,
-            (Method::Tcp, Family::V6) => Protocol::Tcpv6,
-        },
+        protocol: Protocol::new(method, peer.family()),
         state: match peer.presence() {
             Presence::Ready => PeerState::Ready,
             Presence::Unready => PeerState::Unready,
@@ -301,6 +294,7 @@ mod tests {
     use super::*;
     use crate::check::{CHECK_NAME_BYTES_MAX, Check, CheckFailure, CheckKind};
     use crate::limits::{AGENTS_MAX, NAME_BYTES_MAX, REPORT_BYTES_MAX, REPORT_OBJECT_BYTES_MAX, STRANGERS_MAX};
+    use crate::peers::Family;
     use crate::prober::SendError;
     use crate::prober::udp::trace::{HOPS_MAX, TraceFinding};
     use crate::report::{Network, Session, Stranger};

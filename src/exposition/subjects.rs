@@ -9,6 +9,7 @@ use super::series::{SeriesSettings, Shown};
 use crate::check::{CheckFailure, CheckPhase};
 use crate::limits::ZONES_MAX;
 use crate::peers::{Directory, Family, Method, Methods, SlotId, Via, ZoneId};
+use crate::report::Protocol;
 use crate::statistics::{
     CHECK_FAMILIES, ClassicReading, Histogram, HistogramReading, PeerStatistics, Scale, SendLag, ZoneStatistics,
 };
@@ -152,7 +153,7 @@ impl Subjects<'_> {
             }
         };
         label("peer_zone", directory.zone_name(zone));
-        label("protocol", via.protocol(method).label());
+        label("protocol", Protocol::new(method, via.family).label());
         label("network", self.series.network(via.network));
         if let Some((name, value)) = family.label {
             label(name, value);

@@ -25,29 +25,6 @@ use std::net::IpAddr;
 pub use crate::discovery::{ListedMember, Ranked, Roster, name_in_reports};
 pub use crate::method::{Family, Method, Methods, Network};
 
-/// Names method and family together, as the `protocol` label does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LinkProtocol {
-    /// How the link is probed.
-    pub method: Method,
-    /// The family of the link's address.
-    pub family: Family,
-}
-
-impl LinkProtocol {
-    /// Returns the label value.
-    pub const fn label(self) -> &'static str {
-        match (self.method, self.family) {
-            (Method::Icmp, Family::V4) => "icmp",
-            (Method::Icmp, Family::V6) => "icmpv6",
-            (Method::Udp, Family::V4) => "udp",
-            (Method::Udp, Family::V6) => "udpv6",
-            (Method::Tcp, Family::V4) => "tcp",
-            (Method::Tcp, Family::V6) => "tcpv6",
-        }
-    }
-}
-
 /// How a peer is reached: by a family on one of its node's networks. A node has a slot for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Via {
@@ -81,11 +58,6 @@ impl Via {
     /// ICMP.
     pub const fn allows(self, method: Method) -> bool {
         matches!(method, Method::Icmp) || matches!(self.network, Network::Pod)
-    }
-
-    /// Returns the protocol of this method on this way.
-    pub const fn protocol(self, method: Method) -> LinkProtocol {
-        LinkProtocol { method, family: self.family }
     }
 }
 

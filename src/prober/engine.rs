@@ -211,42 +211,29 @@ impl Engine {
 
     /// Records whether the kernel accepted the probe. Returns the event to report, if any.
     pub fn sent(&mut self, label: Label, result: Result<(), SendError>) -> Option<Event> {
-        match result {
-            Err(reason) => {
-                self.flights.set(label.number, State::Void);
-                Some(Event::NotSent(reason))
-            }
-            Ok(()) if self.is_uncounted(label.number) => {
-                // Only what was sent uses an excuse up: one of `per_excuse` probes.
-                let is_excused = self.flights.get(label.number).state == State::Excused;
-                let uses_excuse = is_excused && label.sequence.is_multiple_of(self.per_excuse);
-                let peer = &mut self.destinations[label.slot.index()];
-                peer.excuses = peer.excuses.saturating_sub(u8::from(uses_excuse));
-                None
-            }
-            Ok(()) => (!self.destinations[label.slot.index()].skip_withdrawn()).then_some(Event::Sent),
+        if let Err(reason) = result {
+            self.flights.set(label.number, State::Void);
+            return Some(Event::NotSent(reason));
         }
+        let (flight, peer) = (self.flights.get(label.number), &mut self.destinations[label.slot.index()]);
+        // Only what was sent uses an excuse up: one of `per_excuse` probes.
+        let uses_excuse = flight.state == State::Excused && label.sequence.is_multiple_of(self.per_excuse);
+        peer.excuses = peer.excuses.saturating_sub(u8::from(uses_excuse));
+        (!flight.is_uncounted() && !peer.skip_withdrawn()).then_some(Event::Sent)
     }
 
     /// Records that a probe in flight was not sent after all. Returns the event to report. `None`
     /// if its outcome is known, or if its peer has moved or left.
     pub(super) fn unsent(&mut self, label: Label, reason: SendError) -> Option<Event> {
         let flight = self.flight(label).filter(|flight| flight.state.is_waiting())?;
-        let is_uncounted = self.is_uncounted(label.number);
         let peer =
             self.destinations.get_mut(flight.slot.index()).filter(|peer| peer.generation == flight.generation)?;
-        if !is_uncounted {
+        if !flight.is_uncounted() {
             // `sent` has counted it; the next probe takes its place.
             peer.withdraw_sent(1);
         }
         self.flights.set(label.number, State::Void);
         Some(Event::NotSent(reason))
-    }
-
-    /// Whether a probe is not in `sent` when it leaves.
-    fn is_uncounted(&self, number: u64) -> bool {
-        let flight = self.flights.get(number);
-        flight.terminating || matches!(flight.state, State::Extra | State::Excused)
     }
 
     /// Gives the sequence number of a probe that was not sent to the next one. Returns false if

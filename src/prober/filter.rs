@@ -28,7 +28,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use socket2::SockFilter;
 
@@ -84,54 +84,20 @@ pub fn attach(
     }
 }
 
-/// Returns the program that lets only these sources pass, for a socket of IPv4. The sources are in
-/// ascending order. At most `ranges_max` ranges of them are distinguished.
-pub fn v4(sources: impl Iterator<Item = Ipv4Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
-    finished(&instructions_v4(sources, ranges_max))
-}
-
-/// Returns the program as [`v4`] does, for a socket of IPv6 alone.
-pub fn v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
-    finished(&instructions_v6(sources, ranges_max))
-}
-
-fn instructions_v4(sources: impl Iterator<Item = Ipv4Addr> + Clone, ranges_max: usize) -> Vec<Instruction> {
-    let sources = sources.map(|source| source.to_bits().into());
-    fitting(&sources, ranges_max, SOURCE_V4, |address| [low_word(address)])
-}
-
-fn instructions_v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: usize) -> Vec<Instruction> {
-    fitting(&sources.map(Ipv6Addr::to_bits), ranges_max, SOURCE_V6, words)
-}
-
-/// Returns the program that lets only these sources pass, for a socket of one family. The sources
-/// are in ascending order, and those of the other family are left out.
+/// Returns the program that lets only these sources pass, for a socket of IPv4, or of IPv6 alone.
+/// At most `ranges_max` ranges of them are distinguished. Sources of the other family are left out.
 pub fn from_sources(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
     finished(&instructions(over_ipv6, sources, ranges_max))
 }
 
 /// Returns the program that chooses a listener for a handshake, by its index among those of one
 /// port (`SO_ATTACH_REUSEPORT_CBPF`): the first for these sources, and the second for all others.
-/// The sources are as of [`of_family`].
 pub fn choosing(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<SockFilter> {
-    finished(&chosen(instructions(over_ipv6, sources, ranges_max)))
-}
-
-/// Returns the program as [`choosing`] does, for sockets of IPv4.
-pub fn choosing_v4(sources: impl Iterator<Item = Ipv4Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
-    finished(&chosen(instructions_v4(sources, ranges_max)))
-}
-
-/// Returns the program as [`choosing`] does, for sockets of IPv6 alone.
-pub fn choosing_v6(sources: impl Iterator<Item = Ipv6Addr> + Clone, ranges_max: usize) -> Vec<SockFilter> {
-    finished(&chosen(instructions_v6(sources, ranges_max)))
-}
-
-fn chosen(mut program: Vec<Instruction>) -> Vec<Instruction> {
+    let mut program = instructions(over_ipv6, sources, ranges_max);
     for result in program.iter_mut().filter(|instruction| instruction.code == RETURN) {
         result.k = u32::from(result.k == 0);
     }
-    program
+    finished(&program)
 }
 
 /// Returns the program that chooses the first listener for all.
@@ -140,9 +106,17 @@ pub fn choosing_first() -> [SockFilter; 1] {
 }
 
 fn instructions(over_ipv6: bool, sources: &[IpAddr], ranges_max: usize) -> Vec<Instruction> {
-    let v4s = sources.iter().filter_map(|source| if let IpAddr::V4(v4) = source { Some(*v4) } else { None });
-    let v6s = sources.iter().filter_map(|source| if let IpAddr::V6(v6) = source { Some(*v6) } else { None });
-    if over_ipv6 { instructions_v6(v6s, ranges_max) } else { instructions_v4(v4s, ranges_max) }
+    let of_family = sources.iter().filter_map(|source| match source.to_canonical() {
+        IpAddr::V4(source) => Some(source.to_bits().into()).filter(|_| !over_ipv6),
+        IpAddr::V6(source) => Some(source.to_bits()).filter(|_| over_ipv6),
+    });
+    let mut addresses: Vec<u128> = of_family.collect();
+    addresses.sort_unstable();
+    if over_ipv6 {
+        fitting(&addresses, ranges_max, SOURCE_V6, words)
+    } else {
+        fitting(&addresses, ranges_max, SOURCE_V4, |address| [low_word(address)])
+    }
 }
 
 /// Returns a program for a UDP socket that lets pass what `program` does, if it comes from this
@@ -164,7 +138,7 @@ const fn low_word(address: u128) -> u32 {
 }
 
 /// One instruction, as in `struct sock_filter`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Instruction {
     code: u16,
     jt: u8,
@@ -178,14 +152,14 @@ fn finished(program: &[Instruction]) -> Vec<SockFilter> {
 
 /// Returns the program of as many ranges as an accepted program can have.
 fn fitting<const N: usize>(
-    sources: &(impl Iterator<Item = u128> + Clone),
+    addresses: &[u128],
     ranges_max: usize,
     offset: u32,
     words: impl Fn(u128) -> [u32; N],
 ) -> Vec<Instruction> {
     let mut most = ranges_max.clamp(1, STAMP_FILTER_RANGES_MAX);
     loop {
-        let ranges: Vec<_> = joined(sources.clone(), most).into_iter().map(|range| range.map(&words)).collect();
+        let ranges: Vec<_> = joined(addresses, most).into_iter().map(|range| range.map(&words)).collect();
         let program = program(&ranges, offset);
         if program.len() <= INSTRUCTIONS_MAX || most == 1 {
             return program;
@@ -195,17 +169,17 @@ fn fitting<const N: usize>(
 }
 
 /// Returns the first and last address of each range. Addresses without a gap between them are one
-/// range. If there are more than `most`, only the largest gaps are left out of the ranges.
-fn joined(sources: impl Iterator<Item = u128>, most: usize) -> Vec<[u128; 2]> {
+/// range. If there are more than `most`, only the largest gaps are left out of the ranges. The
+/// addresses are in ascending order.
+fn joined(addresses: &[u128], most: usize) -> Vec<[u128; 2]> {
     // The smallest gap is the first. It is removed for a larger one.
     let mut gaps = BinaryHeap::with_capacity(most + 1);
     let mut ends: Option<[u128; 2]> = None;
-    for source in sources {
+    for &source in addresses {
         let Some([_, last]) = &mut ends else {
             ends = Some([source; 2]);
             continue;
         };
-        debug_assert!(*last <= source, "in ascending order");
         let gap = source.saturating_sub(*last);
         if gap > 1 {
             gaps.push(Reverse((gap, *last, source)));

@@ -95,6 +95,13 @@ pub struct Flight {
     pub doubtful: bool,
 }
 
+impl Flight {
+    /// Whether the probe is not in `sent` when it leaves.
+    pub const fn is_uncounted(self) -> bool {
+        self.terminating || matches!(self.state, State::Extra | State::Excused)
+    }
+}
+
 /// A flight in 64 bits, from the lowest: 39 bits time of sending, 14 slot, 5 generation, 3 state,
 /// and one each for terminating, stamped and doubtful.
 #[derive(Clone, Copy, Debug, Default, FromZeros)]

@@ -107,16 +107,16 @@ impl Probers {
         }
     }
 
-    /// Sets the members of the mesh: only they are answered. `members` are in ascending order. Call
-    /// it after the changes of a list.
+    /// Sets the members of the mesh: only they are answered. Call it after the changes of a
+    /// list.
     pub fn set_members(&mut self, members: &[IpAddr]) {
         if let Some(udp) = &mut self.udp
-            && !udp.set_members(members.iter().copied())
+            && !udp.set_members(members)
         {
             log::warn!("some members have no room among those whose UDP probes are answered");
         }
         if let Some(tcp) = &mut self.tcp {
-            tcp.set_members(members.iter().copied());
+            tcp.set_members(members);
         }
     }
 

@@ -94,7 +94,7 @@ impl Halves {
 
     /// Returns the moment of the last tick.
     pub(super) fn moment(&self) -> WindowMoment {
-        WindowMoment { window: modulo(self.current()), second: modulo(self.second.load(Ordering::Relaxed)) }
+        WindowMoment { half: self.current(), second: modulo(self.second.load(Ordering::Relaxed)) }
     }
 
     /// Returns how much time `half` and the half before it cover at `now`. Half 0 covers nothing,

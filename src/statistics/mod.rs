@@ -505,7 +505,7 @@ impl<'a> MethodStatistics<'a> {
 
     /// Reads the probes to the peer of a slot that could not be sent in the recent window.
     pub fn unsent(self, slot: SlotId) -> UnsentReading {
-        self.slot(slot).map(|peer| peer.unsent(modulo(self.halves.current()))).unwrap_or_default()
+        self.slot(slot).map(|peer| peer.unsent(self.halves.current())).unwrap_or_default()
     }
 
     /// Whether a lost handshake with the peer of a slot was refused in the recent window: its host

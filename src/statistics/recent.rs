@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use kube_canary_kernel::atomic;
 use zerocopy::FromZeros;
 
+use super::modulo;
 use super::scale::{BINS_MAX, Scale};
 use super::turns::Turns;
 use crate::prober::Event;
@@ -58,8 +59,8 @@ atomic!(RecentLosses { first, answered_before, last });
 /// A moment on the clock of the ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowMoment {
-    /// The half that is current then, modulo 2^16.
-    pub(super) window: u16,
+    /// The number of the half that is current then.
+    pub(super) half: u32,
     /// Seconds after the first tick, modulo 2^16.
     pub(super) second: u16,
 }
@@ -107,6 +108,10 @@ pub struct RecentReading {
     pub rtt_p99_seconds: Option<f64>,
 }
 
+/// The first loss in a row is remembered as one that is at most this many seconds ago: far more
+/// than the hour that is reported.
+const FIRST_AGE_MAX: u16 = 1 << 15;
+
 /// Saturates, for a machine that was stopped for long: a wrong sum must not wrap to zero.
 fn bump8(counter: &AtomicU8) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
@@ -141,9 +146,10 @@ impl Recent<'_> {
         &self,
         event: Event,
         cell: usize,
-        WindowMoment { window, second }: WindowMoment,
+        WindowMoment { half, second }: WindowMoment,
         counts: Counts,
     ) {
+        let window = modulo(half);
         let windows = &self.windows.numbers;
         let held = windows.done();
         if held != window {
@@ -168,6 +174,11 @@ impl Recent<'_> {
                 let is_calm = self.windows.halves.iter().all(|half| half.lost.load(Ordering::Relaxed) == 0);
                 if is_calm && (lost_in_row == 0 || answered >= counts.apart) {
                     self.losses.first.store(second, Ordering::Relaxed);
+                }
+                // The seconds wrap around after 18 hours. What began before that did not begin just
+                // now.
+                if second.wrapping_sub(self.first_lost()) > FIRST_AGE_MAX {
+                    self.losses.first.store(second.wrapping_sub(FIRST_AGE_MAX), Ordering::Relaxed);
                 }
                 bump8(&half.lost);
                 self.losses.last.store(second.to_le_bytes()[0], Ordering::Relaxed);
@@ -311,8 +322,8 @@ mod tests {
 
     fn record(recent: Recent<'_>, window: u16, times: usize) {
         for _ in 0..times {
-            recent.record(Event::Sent, 0, WindowMoment { window, second: 0 }, AT_ONCE);
-            recent.record(RECEIVED, 0, WindowMoment { window, second: 0 }, AT_ONCE);
+            recent.record(Event::Sent, 0, WindowMoment { half: window.into(), second: 0 }, AT_ONCE);
+            recent.record(RECEIVED, 0, WindowMoment { half: window.into(), second: 0 }, AT_ONCE);
         }
     }
 
@@ -347,11 +358,11 @@ mod tests {
         let recent = Recent { windows: &windows, losses: &losses, bins: &bins, scale: &scale };
         let counts = Counts { late, ..AT_ONCE };
         for outcome in outcomes.chars() {
-            recent.record(Event::Sent, 0, WindowMoment { window: 8, second: 0 }, counts);
+            recent.record(Event::Sent, 0, WindowMoment { half: 8, second: 0 }, counts);
             recent.record(
                 if outcome == 'x' { Event::Lost } else { RECEIVED },
                 0,
-                WindowMoment { window: 8, second: 0 },
+                WindowMoment { half: 8, second: 0 },
                 counts,
             );
         }

@@ -237,7 +237,7 @@ impl PeerStatistics<'_> {
             Event::Corrupt => bump32(&rare.corrupt),
             Event::NotSent(reason) => {
                 bump32(&rare.send_errors[reason as usize]);
-                rare.unsent.record(reason, moment.window);
+                rare.unsent.record(reason, moment.half);
             }
             Event::Terminating { answered } => bump32(&rare.terminating[usize::from(!answered)]),
             Event::Extra { .. } => {}
@@ -257,8 +257,8 @@ impl PeerStatistics<'_> {
     }
 
     /// Reads the probes that were not sent in this half of a recent window, or in the one before.
-    pub(super) fn unsent(self, window: u16) -> UnsentReading {
-        self.rare.unsent.read(window)
+    pub(super) fn unsent(self, half: u32) -> UnsentReading {
+        self.rare.unsent.read(half)
     }
 
     /// Whether a lost handshake was refused in this half of a recent window, or in the one before.

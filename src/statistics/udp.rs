@@ -194,9 +194,17 @@ impl UdpNumbers {
 impl UdpLinks<'_> {
     /// Counts losses whose direction is known now.
     pub(super) fn lost(&self, there: u32, back: u32) {
+        self.turn();
+        for (count, more) in self.link.half(modulo(self.half)).iter().zip([there, back]) {
+            let sum = u32::from(count.load(Ordering::Relaxed)).saturating_add(more);
+            count.store(u8::try_from(sum).unwrap_or(u8::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets the losses of former halves, if that was not done in this half.
+    fn turn(&self) {
         let Self { link, half, .. } = self;
-        let window = modulo(*half);
-        let held = link.windows.done();
+        let (window, held) = (modulo(*half), link.windows.done());
         if held != window {
             link.windows.turn(window, || {
                 link.clear(window);
@@ -204,10 +212,6 @@ impl UdpLinks<'_> {
                     link.clear(window.wrapping_add(1));
                 }
             });
-        }
-        for (count, more) in link.half(window).iter().zip([there, back]) {
-            let sum = u32::from(count.load(Ordering::Relaxed)).saturating_add(more);
-            count.store(u8::try_from(sum).unwrap_or(u8::MAX), Ordering::Relaxed);
         }
     }
 
@@ -321,8 +325,10 @@ impl UdpLinks<'_> {
         self.link.hops.store(hops, Ordering::Relaxed);
     }
 
-    /// Notes how many requests of this peer were answered in the recent window.
+    /// Notes how many requests of this peer were answered in the recent window. Called in each
+    /// half, also while no loss is counted, so the number of the half never wraps around.
     pub fn set_heard(&self, requests: u32) {
+        self.turn();
         let stored = u16::try_from(requests).unwrap_or(u16::MAX).saturating_add(1);
         self.link.heard.store(stored, Ordering::Relaxed);
     }

@@ -1,7 +1,7 @@
 //! Probes that could not be sent: their number by method, family and reason since the start, and of
 //! each slot, their number and the reason of most of them in the last minute.
 
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use kube_canary_kernel::atomic;
 use zerocopy::FromZeros;
@@ -30,12 +30,12 @@ impl SendErrors {
     }
 }
 
-/// The numbers of one slot in the recent window: 6 bytes. All zeroes is a valid initial state. A
+/// The numbers of one slot in the recent window: 8 bytes. All zeroes is a valid initial state. A
 /// reader may meet the writer between two of them, and is then one probe or one reason behind.
 #[derive(Debug, Default, FromZeros)]
 pub(super) struct UnsentNumbers {
-    /// The half in which a probe was last counted, modulo 2^16.
-    window: AtomicU16,
+    /// The half in which a probe was last counted. It does not wrap around: that may be long ago.
+    last: AtomicU32,
     /// Number of probes in the even and in the odd half.
     counts: [AtomicU8; 2],
     /// The reason of most probes of a half, as its place in [`SendError::ALL`].
@@ -43,7 +43,7 @@ pub(super) struct UnsentNumbers {
     /// By how many probes it leads (Boyer and Moore, "MJRTY", 1981).
     lead: AtomicU8,
 }
-atomic!(UnsentNumbers { window, counts, reason, lead });
+atomic!(UnsentNumbers { last, counts, reason, lead });
 
 /// Probes of the recent window that could not be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,18 +56,18 @@ pub struct UnsentReading {
 
 impl UnsentNumbers {
     /// Counts a probe that was not sent in this half.
-    pub(super) fn record(&self, reason: SendError, window: u16) {
-        let held = self.window.load(Ordering::Relaxed);
-        if held != window {
-            self.half(window).store(0, Ordering::Relaxed);
-            if window.wrapping_sub(held) > 1 {
-                self.half(window.wrapping_add(1)).store(0, Ordering::Relaxed);
+    pub(super) fn record(&self, reason: SendError, half: u32) {
+        let held = self.last.load(Ordering::Relaxed);
+        if held != half {
+            self.count(half).store(0, Ordering::Relaxed);
+            if half.wrapping_sub(held) > 1 {
+                self.count(half.wrapping_add(1)).store(0, Ordering::Relaxed);
             }
             // What was the reason for long does not hide another one.
             self.lead.store(0, Ordering::Relaxed);
-            self.window.store(window, Ordering::Release);
+            self.last.store(half, Ordering::Release);
         }
-        let count = self.half(window);
+        let count = self.count(half);
         count.store(count.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
         let (code, lead) = (reason as u8, self.lead.load(Ordering::Relaxed));
         if lead == 0 {
@@ -78,10 +78,10 @@ impl UnsentNumbers {
     }
 
     /// Reads this half and the one before.
-    pub(super) fn read(&self, window: u16) -> UnsentReading {
-        let held = self.window.load(Ordering::Acquire);
-        let count = |half: u16| u32::from(self.half(half).load(Ordering::Acquire));
-        let probes = match window.wrapping_sub(held) {
+    pub(super) fn read(&self, half: u32) -> UnsentReading {
+        let held = self.last.load(Ordering::Acquire);
+        let count = |half: u32| u32::from(self.count(half).load(Ordering::Acquire));
+        let probes = match half.wrapping_sub(held) {
             0 => count(held) + count(held.wrapping_sub(1)),
             1 => count(held),
             _ => 0,
@@ -101,16 +101,16 @@ impl UnsentNumbers {
         let bytes = |slot: &Self| {
             [&slot.counts[0], &slot.counts[1], &slot.reason, &slot.lead].map(|byte| byte.load(Ordering::Relaxed))
         };
-        let window = other.window.load(Ordering::Relaxed);
-        if self.window.load(Ordering::Relaxed) != window || bytes(self) != bytes(other) {
-            self.window.store(window, Ordering::Relaxed);
+        let last = other.last.load(Ordering::Relaxed);
+        if self.last.load(Ordering::Relaxed) != last || bytes(self) != bytes(other) {
+            self.last.store(last, Ordering::Relaxed);
             let own = [&self.counts[0], &self.counts[1], &self.reason, &self.lead];
             own.into_iter().zip(bytes(other)).for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
         }
     }
 
-    const fn half(&self, window: u16) -> &AtomicU8 {
-        &self.counts[(window % 2) as usize]
+    const fn count(&self, half: u32) -> &AtomicU8 {
+        &self.counts[(half % 2) as usize]
     }
 }
 
@@ -130,6 +130,7 @@ mod tests {
         assert_eq!(unsent.read(7), reading(255, SendError::NoRoute));
         assert_eq!(unsent.read(8), reading(255, SendError::NoRoute));
         assert_eq!(unsent.read(9), UnsentReading::default());
+        assert_eq!(unsent.read(7 + (1 << 16)), UnsentReading::default(), "22 days later");
         unsent.record(SendError::NoRoute, 8);
         assert_eq!((unsent.read(8).probes, unsent.read(9).probes), (256, 1));
         unsent.record(SendError::NoRoute, 10);

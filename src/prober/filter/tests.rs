@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -46,12 +46,16 @@ fn passes(program: &[Instruction], packet: &[u8]) -> bool {
     }
 }
 
+fn addresses<A: Into<IpAddr>>(sources: impl IntoIterator<Item = A>) -> Vec<IpAddr> {
+    sources.into_iter().map(Into::into).collect()
+}
+
 fn program_v4(sources: &BTreeSet<Ipv4Addr>, ranges_max: usize) -> Vec<Instruction> {
-    fitting(&sources.iter().map(|source| source.to_bits().into()), ranges_max, SOURCE_V4, |address| [low_word(address)])
+    instructions(false, &addresses(sources.clone()), ranges_max)
 }
 
 fn program_v6(sources: &BTreeSet<Ipv6Addr>, ranges_max: usize) -> Vec<Instruction> {
-    fitting(&sources.iter().copied().map(Ipv6Addr::to_bits), ranges_max, SOURCE_V6, words)
+    instructions(true, &addresses(sources.clone()), ranges_max)
 }
 
 fn passes_v4(program: &[Instruction], source: Ipv4Addr) -> bool {
@@ -140,7 +144,7 @@ fn no_member_is_ever_dropped_however_few_ranges_there_are() {
 
 #[test]
 fn the_nearest_ranges_are_joined() {
-    let ranges = |sources: &[u128], most| joined(sources.iter().copied(), most);
+    let ranges = |sources: &[u128], most| joined(sources, most);
     assert_eq!(ranges(&[], 3), [[0; 2]; 0]);
     assert_eq!(ranges(&[5, 6, 7, 7, 9], 9), [[5, 7], [9, 9]]);
     let sources = [1, 2, 10, 30, 35, 100, u128::MAX];
@@ -153,7 +157,8 @@ fn the_nearest_ranges_are_joined() {
 #[test]
 fn fewer_ranges_are_tried_until_the_kernel_has_memory_for_them() {
     let sources: BTreeSet<Ipv4Addr> = (0..5_000).map(|n| Ipv4Addr::from_bits(0x0a00_0000 + 7 * n * n)).collect();
-    let program = |ranges_max| v4(sources.iter().copied(), ranges_max);
+    let sources = addresses(sources);
+    let program = |ranges_max| from_sources(false, &sources, ranges_max);
     let fails = |code| Err(io::Error::from_raw_os_error(code));
     for most in [5_000, 1_100, 300, 9] {
         let mut lengths = Vec::new();
@@ -173,6 +178,18 @@ fn fewer_ranges_are_tried_until_the_kernel_has_memory_for_them() {
         assert_eq!(refused.unwrap_err().raw_os_error(), Some(code));
         assert_eq!(tries, if code == libc::ENOMEM { 10 } else { 1 }, "512 ranges to one");
     }
+}
+
+#[test]
+fn a_program_is_of_the_sources_of_one_family_in_whatever_order() {
+    let of = |over_ipv6, sources: &[&str]| {
+        let sources: Vec<IpAddr> = sources.iter().map(|source| source.parse().unwrap()).collect();
+        instructions(over_ipv6, &sources, 512)
+    };
+    let both = ["10.0.0.9", "fd00::2", "::ffff:10.0.0.1", "fd00::1"];
+    assert_eq!(of(false, &both), of(false, &["10.0.0.1", "10.0.0.9"]));
+    assert_eq!(of(true, &both), of(true, &["fd00::1", "fd00::2"]));
+    assert_ne!(of(true, &both), of(true, &["fd00::1"]));
 }
 
 #[test]
@@ -216,12 +233,12 @@ fn the_kernel_lets_members_pass_and_drops_others() {
         assert_passes(&socket, address(last).into(), address(member).into(), expected);
     };
     check(3, 2, true);
-    SockRef::from(&socket).attach_filter(&v4([2, 4, 5, 6].into_iter().map(address), 512)).unwrap();
+    SockRef::from(&socket).attach_filter(&from_sources(false, &addresses([2, 4, 5, 6].map(address)), 512)).unwrap();
     for last in 1..8 {
         check(last, 2, [2, 4, 5, 6].contains(&last));
     }
     // The filter is replaced when members change.
-    SockRef::from(&socket).attach_filter(&v4([3].into_iter().map(address), 512)).unwrap();
+    SockRef::from(&socket).attach_filter(&from_sources(false, &addresses([3].map(address)), 512)).unwrap();
     for last in 2..5 {
         check(last, 3, last == 3);
     }
@@ -248,10 +265,9 @@ fn the_kernel_filters_ipv6() {
     let socket = socket("[::1]:0");
     let one = Ipv6Addr::LOCALHOST;
     let many = |own: bool| (0..4_u16).map(|n| Ipv6Addr::new(0xfd00, n, 0, 0, 0, 0, 0, n)).chain(own.then_some(one));
-    let with_own: BTreeSet<_> = many(true).collect();
-    SockRef::from(&socket).attach_filter(&v6(with_own.iter().copied(), 512)).unwrap();
+    SockRef::from(&socket).attach_filter(&from_sources(true, &addresses(many(true)), 512)).unwrap();
     assert_passes(&socket, one.into(), one.into(), true);
-    SockRef::from(&socket).attach_filter(&v6(many(false), 512)).unwrap();
+    SockRef::from(&socket).attach_filter(&from_sources(true, &addresses(many(false)), 512)).unwrap();
     UdpSocket::bind("[::1]:0").unwrap().send_to(b"asked", socket.local_addr().unwrap()).unwrap();
     // Loopback has only one address of IPv6, so no other datagram can follow. The kernel usually
     // delivers during the call.
@@ -268,13 +284,13 @@ fn the_kernel_accepts_the_largest_programs() {
             .map(|_| Ipv4Addr::from_bits(0xc0a8_0000 | low(random.next()) & 0xffff))
             .chain([Ipv4Addr::LOCALHOST])
             .collect();
-        SockRef::from(&four).attach_filter(&v4(sources.iter().copied(), ranges_max)).unwrap();
+        SockRef::from(&four).attach_filter(&from_sources(false, &addresses(sources), ranges_max)).unwrap();
         assert_passes(&four, Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into(), true);
         let sources: BTreeSet<Ipv6Addr> = (0..5_000)
             .map(|_| Ipv6Addr::from_bits(0xfd00 << 112 | u128::from(random.next()) << 44 | u128::from(random.next())))
             .chain([Ipv6Addr::LOCALHOST])
             .collect();
-        SockRef::from(&six).attach_filter(&v6(sources.iter().copied(), ranges_max)).unwrap();
+        SockRef::from(&six).attach_filter(&from_sources(true, &addresses(sources), ranges_max)).unwrap();
         assert_passes(&six, Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into(), true);
     }
 }

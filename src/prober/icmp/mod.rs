@@ -41,7 +41,13 @@ pub struct Echo {
     /// The kinds of the sockets, by family.
     kinds: [SocketKind; 2],
     format: EchoFormat,
+    /// Number of damaged replies whose peers are still looked for in this reading.
+    damaged_left: u32,
 }
+
+/// Damaged replies of one reading whose peers are looked for among all. Damage is rare, and any
+/// neighbour can forge it.
+const DAMAGED_MAX: u32 = 64;
 
 impl<W: EchoWire> Icmp<W> {
     /// Makes a prober without peers. A request has this many bytes of payload.
@@ -52,7 +58,7 @@ impl<W: EchoWire> Icmp<W> {
         let common = Common::new(clock, engine, settings.interval, &settings.node);
         let format = EchoFormat::new(key.session(), payload_bytes);
         let message_bytes = format.message_bytes();
-        let echo = Echo { kinds: Family::ALL.map(|family| wire.kind(family)), format };
+        let echo = Echo { kinds: Family::ALL.map(|family| wire.kind(family)), format, damaged_left: 0 };
         let protocol = Self::new(wire, echo, key, message_bytes, settings.replies_wait);
         Prober { protocol, common }
     }
@@ -77,6 +83,10 @@ impl<W: EchoWire> Exchange<W> for Echo {
         self.format.encode(key, request.label, request.to.ip(), kind, out);
     }
 
+    fn begin_reading(&mut self, _: &impl Clock) {
+        self.damaged_left = DAMAGED_MAX;
+    }
+
     fn read(
         &mut self,
         key: &ProbeKey,
@@ -88,7 +98,9 @@ impl<W: EchoWire> Exchange<W> for Echo {
         match self.format.decode(key, from, datagram.bytes, self.kinds[usize::from(from.is_ipv6())]) {
             Decoded::NotAReply => true,
             Decoded::Unrelated => false,
+            Decoded::Corrupt { .. } if self.damaged_left == 0 => false,
             Decoded::Corrupt { .. } => {
+                self.damaged_left -= 1;
                 let slot = engine.corrupt(from);
                 if let Some(slot) = slot {
                     observe(Observation::probe(slot, Event::Corrupt));

@@ -123,9 +123,7 @@ impl Listener {
         if self.strangers.is_none() {
             return;
         }
-        let mut members = members.to_vec();
-        members.sort_unstable();
-        let program = |ranges_max| filter::choosing(self.address.is_ipv6(), &members, ranges_max);
+        let program = |ranges_max| filter::choosing(self.address.is_ipv6(), members, ranges_max);
         let attached = filter::attach(program, |program| choose_by(&self.members, program));
         if let Err(error) = attached {
             log::debug!("strangers are not told from members at {}: {error}", self.address);

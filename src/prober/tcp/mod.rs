@@ -126,7 +126,7 @@ pub trait TcpWire {
     fn close(&mut self, place: Place);
     /// Sets the addresses of members. All others are strangers. Before the first call, all are
     /// members.
-    fn admit(&mut self, members: &mut dyn Iterator<Item = IpAddr>);
+    fn admit(&mut self, members: &[IpAddr]);
 }
 
 #[cfg(test)]

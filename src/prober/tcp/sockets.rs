@@ -158,9 +158,8 @@ impl TcpWire for TcpSockets {
         }
     }
 
-    fn admit(&mut self, members: &mut dyn Iterator<Item = IpAddr>) {
-        let members: Vec<IpAddr> = members.collect();
-        self.listeners.iter_mut().flatten().for_each(|listener| listener.admit(&members));
+    fn admit(&mut self, members: &[IpAddr]) {
+        self.listeners.iter_mut().flatten().for_each(|listener| listener.admit(members));
     }
 }
 

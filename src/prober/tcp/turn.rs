@@ -31,6 +31,9 @@ const RTT_UNIT: Nanos = Nanos(1_000);
 /// A lost handshake is followed by another after this time. Ten seconds between handshakes would
 /// show a fault too late. Random losses are as likely in it as in any other.
 const RETRY_AFTER: Nanos = Nanos::from_millis(1_000);
+/// If no place is free for it, it is tried again after this time. Handshakes at their usual time
+/// take the places of those that are lost, so it may wait for as long as many peers are silent.
+const RETRY_PAUSE: Nanos = Nanos::from_millis(100);
 /// Handshakes that wait to follow a lost one. Those of further peers come at their usual time.
 const RETRIES_MAX: usize = 64;
 
@@ -110,8 +113,8 @@ impl<W: TcpWire, C: Clock> Prober<Tcp<W>, C> {
 
     /// Sets the addresses of members, of which strangers take no handshake. Before the first call,
     /// all are members.
-    pub fn set_members(&mut self, members: impl IntoIterator<Item = IpAddr>) {
-        self.protocol.wire.admit(&mut members.into_iter());
+    pub fn set_members(&mut self, members: &[IpAddr]) {
+        self.protocol.wire.admit(members);
     }
 }
 
@@ -281,11 +284,13 @@ impl<W: TcpWire> Tcp<W> {
 
     fn send_due<C: Clock>(&mut self, common: &mut Common<C>, now: Nanos, observe: &mut impl FnMut(Observation)) {
         let mut left = CONNECTS_MAX;
-        // They are in the order of their times.
-        while left > 0
-            && self.retries.first().is_some_and(|(at, _)| *at <= now)
-            && let Some(place) = self.connections.free()
-        {
+        // They are in the order of their times, except that one which found no place is tried
+        // again.
+        while left > 0 && self.retries.first().is_some_and(|(at, _)| *at <= now) {
+            let Some(place) = self.connections.free() else {
+                self.retries[0].0 = now.plus(RETRY_PAUSE);
+                break;
+            };
             let (_, slot) = self.retries.remove(0);
             left -= 1;
             self.send(common, place, slot, observe);

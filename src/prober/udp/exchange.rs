@@ -16,11 +16,10 @@ use super::reflecting::Reflecting;
 use super::session::{self, PeerSession};
 use super::ways::LossDirections;
 use super::wire::UdpWire;
-use crate::limits::{DWELL_MAX, FLOWS_MAX, PEER_SLOTS_MAX, SENDER_FILTER_RANGES_MAX};
+use crate::limits::{DWELL_MAX, FLOWS_MAX, PEER_SLOTS_MAX};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::prober::datagrams::{Datagrams, Exchange, ProbeRequest};
 use crate::prober::engine::Sight;
-use crate::prober::filter;
 use crate::prober::flights::Tag;
 use crate::prober::probing::{Common, SlotHolder};
 use crate::prober::udp::stamp::packet::{
@@ -248,7 +247,12 @@ impl StampExchange {
         let Some(slot) = engine.slot_at(label, from) else { return false };
         let Some(session) = self.sessions.get_mut(slot.index()) else { return false };
         let before = session.other_node_answers;
-        let now = session.answers_as(reply.named);
+        let mut now = session.answers_as(reply.named);
+        // The engine has given the peer up, and only the directory brings it back. So it must have
+        // heard of the other node before that is taken back.
+        if before && self.news {
+            (session.other_node_answers, now) = (true, true);
+        }
         if now != before {
             session.ways.forget();
             self.news = true;
@@ -325,22 +329,11 @@ impl<W: UdpWire, C: Clock> Prober<Udp<W>, C> {
     /// requests of others, and what comes to our flows from elsewhere than the reflectors of our
     /// peers. Call it after the changes of a list, which say where these are. Returns whether all
     /// had room.
-    pub fn set_members(&mut self, members: impl Iterator<Item = IpAddr>) -> bool {
-        let reflector = &mut self.protocol.exchange.reflecting.reflector;
-        let had_room = reflector.set_members(members);
-        self.protocol
-            .wire
-            .admit(&|over_ipv6, ranges_max| reflector.filter(over_ipv6, ranges_max), &|over_ipv6, ranges_max| {
-                reflector.choosing(over_ipv6, ranges_max)
-            });
-        let mut peers: Vec<IpAddr> = self.common.slots().filter_map(|slot| self.address(slot)).collect();
-        peers.sort_unstable();
-        let port = self.protocol.exchange.port;
-        self.protocol.wire.admit_answers(&|over_ipv6, ranges_max| {
-            let ranges_max = ranges_max.min(SENDER_FILTER_RANGES_MAX);
-            filter::from_port(port, filter::from_sources(over_ipv6, &peers, ranges_max))
-        });
-        had_room
+    pub fn set_members(&mut self, members: &[IpAddr]) -> bool {
+        let peers: Vec<IpAddr> = self.common.slots().filter_map(|slot| self.address(slot)).collect();
+        self.protocol.wire.admit(members);
+        self.protocol.wire.admit_answers(&peers, self.protocol.exchange.port);
+        self.protocol.exchange.reflecting.reflector.set_members(members.iter().copied())
     }
 
     /// Sets the hash of the name of the node in a slot; 0 if its name is not known. Its probes ask

@@ -147,7 +147,10 @@ impl Explorer {
         bytes: usize,
     ) -> Result<(), SendError> {
         let bytes = bytes.max(SMALL_BYTES);
-        self.message.resize(bytes, 0);
+        // It stays as large as the largest packet of the turn, so that a small one moves nothing.
+        if self.message.len() < bytes {
+            self.message.resize(bytes, 0);
+        }
         let message = self.message.get_mut(..bytes).ok_or(SendError::Address)?;
         let identity = self.key.identity(label, to.ip());
         let at = NtpTime::from_unix(clock.realtime());

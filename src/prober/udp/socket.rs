@@ -6,7 +6,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use kube_canary_kernel::batch::{self, BATCH, Batch, Queue};
@@ -17,7 +17,7 @@ use socket2::{SockFilter, SockRef};
 use super::open::{self, UdpSocketError};
 use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, ErrorQueueEntry, entry};
 use super::wire::{Answer, Reflected, UdpWire};
-use crate::limits::{FLOWS_MAX, STAMP_STRANGERS_EVERY, STAMP_STRANGERS_MAX};
+use crate::limits::{FLOWS_MAX, SENDER_FILTER_RANGES_MAX, STAMP_STRANGERS_EVERY, STAMP_STRANGERS_MAX};
 use crate::peers::Family;
 use crate::prober::clock::RealTime;
 use crate::prober::descriptor::WatchedDescriptor;
@@ -32,6 +32,9 @@ use crate::units::Nanos;
 /// Largest number of batches read before the prober sends again: a flood cannot
 /// delay it for longer.
 const READS_MAX: usize = 128;
+/// Reads of one socket that fail before the others are read. A failure of an ICMP error is gone
+/// with the read, and a lasting one is not.
+const FAILURES_MAX: u32 = 3;
 /// Bytes that are read of a datagram. A usual request has 72. Of a longer one, such as a probe of
 /// the path MTU, the length is known and the rest is padding.
 const DATAGRAM_BYTES: usize = 264;
@@ -292,7 +295,7 @@ impl Reader<'_> {
         has_arrivals: bool,
         deliver: &mut dyn FnMut(Delivery<'_>),
     ) -> io::Result<bool> {
-        let (mut failed, mut any) = (None, false);
+        let (mut failed, mut failures, mut any) = (None, 0_u32, false);
         let mut dropped = 0;
         let mut wanted = has_arrivals;
         while self.reads > 0 {
@@ -306,8 +309,10 @@ impl Reader<'_> {
             self.reads = self.reads.saturating_sub(1);
             let arrived = match arrived {
                 Ok(arrived) => arrived,
+                // What fails each time must leave reads for the other sockets.
+                Err(error) if failures == FAILURES_MAX && !any => return Err(error),
                 Err(error) => {
-                    failed = Some(error);
+                    (failed, failures) = (Some(error), failures + 1);
                     continue;
                 }
             };
@@ -470,30 +475,31 @@ impl UdpWire for UdpSockets {
         Some(self.senders[usize::from(over_ipv6)].get(usize::from(flow.0))?.port)
     }
 
-    fn admit(
-        &mut self,
-        program: &dyn Fn(bool, usize) -> Vec<SockFilter>,
-        choosing: &dyn Fn(bool, usize) -> Vec<SockFilter>,
-    ) {
+    fn admit(&mut self, members: &[IpAddr]) {
         for (over_ipv6, reflector) in [false, true].into_iter().zip(&self.reflectors) {
             let Some(reflector) = reflector else { continue };
             if self.strangers[usize::from(over_ipv6)].is_some() {
                 let attach = |program: &[SockFilter]| choose_by(&reflector.fd, program);
-                if let Err(error) = filter::attach(|ranges| choosing(over_ipv6, ranges), attach) {
+                if let Err(error) = filter::attach(|ranges| filter::choosing(over_ipv6, members, ranges), attach) {
                     log::debug!("what strangers send by UDP is not told from what members send: {error}");
                 }
             }
             let attach = |program: &[SockFilter]| SockRef::from(&reflector.fd).attach_filter(program);
-            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
+            let program = |ranges| filter::from_sources(over_ipv6, members, ranges);
+            Lack::Filters.tolerate(&filter::attach(program, attach));
         }
     }
 
-    fn admit_answers(&mut self, program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {
+    fn admit_answers(&mut self, peers: &[IpAddr], port: u16) {
         for (over_ipv6, senders) in [false, true].into_iter().zip(&self.senders) {
             let attach = |program: &[SockFilter]| {
                 senders.iter().try_for_each(|sender| SockRef::from(&sender.fd).attach_filter(program))
             };
-            Lack::Filters.tolerate(&filter::attach(|ranges| program(over_ipv6, ranges), attach));
+            let program = |ranges: usize| {
+                let ranges = ranges.min(SENDER_FILTER_RANGES_MAX);
+                filter::from_port(port, filter::from_sources(over_ipv6, peers, ranges))
+            };
+            Lack::Filters.tolerate(&filter::attach(program, attach));
         }
     }
 

@@ -2,8 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use socket2::SockFilter;
-
 use crate::prober::{Clock, Datagram, Flow, Moment, Wire};
 
 /// An answer that the reflector sends, from its own port.
@@ -32,17 +30,12 @@ pub enum Reflected<'a> {
 pub trait UdpWire: Wire {
     /// Returns the source port of a flow; `None` without a socket of the family.
     fn source_port(&self, flow: Flow, over_ipv6: bool) -> Option<u16>;
-    /// Makes the kernel drop all requests that do not pass a filter, except a few that go to a
-    /// socket for strangers. There is a program of either kind for each family and number of ranges
-    /// ([`crate::prober::filter`]).
-    fn admit(
-        &mut self,
-        _program: &dyn Fn(bool, usize) -> Vec<SockFilter>,
-        _choosing: &dyn Fn(bool, usize) -> Vec<SockFilter>,
-    ) {
-    }
-    /// Makes the kernel drop all answers to our flows that do not pass a filter, in the same way.
-    fn admit_answers(&mut self, _program: &dyn Fn(bool, usize) -> Vec<SockFilter>) {}
+    /// Makes the kernel drop all requests that come from elsewhere than these addresses, except a
+    /// few that go to a socket for strangers ([`crate::prober::filter`]).
+    fn admit(&mut self, _members: &[IpAddr]) {}
+    /// Makes the kernel drop all answers to our flows that come from elsewhere than these addresses
+    /// and this port.
+    fn admit_answers(&mut self, _peers: &[IpAddr], _port: u16) {}
     /// Sends answers from the reflector's port. Never blocks. An answer that cannot be sent is
     /// dropped.
     fn answer(&mut self, answers: &[Answer<'_>]);

@@ -166,7 +166,7 @@ fn strangers_fill_a_queue_of_their_own_and_take_no_handshake_of_a_member() {
     let to = sockets.addresses().next().unwrap();
     let early = connect(host(78), to).unwrap();
     assert_eq!(waiting(&sockets), [1, 0], "all are members before these are known");
-    sockets.admit(&mut [host(77), Ipv6Addr::LOCALHOST.into()].into_iter());
+    sockets.admit(&[host(77), Ipv6Addr::LOCALHOST.into()]);
     let mut strangers = Vec::new();
     let dropped = loop {
         match connect(host(78), to) {
@@ -184,7 +184,7 @@ fn strangers_fill_a_queue_of_their_own_and_take_no_handshake_of_a_member() {
     assert_eq!(accept(&mut sockets, 0, 100), 0, "those of strangers are not counted");
     assert!(strangers.iter().all(is_reset));
     assert!(!sockets.overran(), "only the queue of strangers was full");
-    sockets.admit(&mut (0..=255).map(host));
+    sockets.admit(&(0..=255).map(host).collect::<Vec<_>>());
     assert!(connect(host(78), to).is_ok());
     assert_eq!(waiting(&sockets), [1, 0], "a stranger has become a member");
 }
@@ -194,7 +194,7 @@ fn one_listener_serves_all_where_the_kernel_does_not_choose() {
     let mut sockets = TcpSockets::listen((host(76), 0).into()).unwrap();
     let to = sockets.addresses().next().unwrap();
     sockets.listeners[0].as_mut().unwrap().serve_all();
-    sockets.admit(&mut std::iter::once(host(77)));
+    sockets.admit(&[host(77)]);
     let all: Vec<socket2::Socket> = [77, 78].into_iter().map(|from| connect(host(from), to).unwrap()).collect();
     assert_eq!(accept(&mut sockets, 64, 0), 2);
     assert!(all.iter().all(is_reset));
@@ -217,7 +217,7 @@ fn the_kernel_divides_members_and_strangers_in_a_mesh_of_5000_nodes() {
         };
         let to = sockets.addresses().next().unwrap();
         for count in 1..=3 {
-            sockets.admit(&mut members.iter().copied());
+            sockets.admit(&members);
             connect(address, to).unwrap();
             assert_eq!(waiting(&sockets), [count, 0]);
         }
@@ -226,7 +226,7 @@ fn the_kernel_divides_members_and_strangers_in_a_mesh_of_5000_nodes() {
             assert_eq!(waiting(&sockets), [3, 1]);
             accept(&mut sockets, 0, 1);
         }
-        sockets.admit(&mut members.into_iter().filter(|member| *member != address));
+        sockets.admit(&members.into_iter().filter(|member| *member != address).collect::<Vec<_>>());
         connect(address, to).unwrap();
         assert_eq!(waiting(&sockets), [3, 1]);
     };

@@ -245,6 +245,24 @@ fn handshakes_in_flight_are_bounded_and_lost_ones_make_room_first() {
 }
 
 #[test]
+fn many_peers_that_fall_silent_do_not_make_the_thread_spin() {
+    let mut world = World::with(&settings(), Handshakes { retries_lost: true, ..PLAIN });
+    let peers: Vec<IpAddr> = (0..48).map(|slot| Ipv4Addr::from_bits(0x0a01_0000 | slot).into()).collect();
+    for (slot, address) in (0..).zip(&peers) {
+        world.join(slot, *address, Fate::After(1, done(100, 0)));
+    }
+    world.until(20_000);
+    for address in &peers {
+        world.fate(*address, Fate::Silent);
+    }
+    let begun = world.turns;
+    world.until(80_000);
+    assert_eq!(world.prober.wire().most, TCP_HANDSHAKES_MAX, "no place is free for handshakes that follow lost ones");
+    // Ten tries a second of what finds no place, and as many turns again for handshakes and losses.
+    assert!(world.turns - begun < 60 * 20, "{} turns in a minute", world.turns - begun);
+}
+
+#[test]
 fn every_peer_of_a_large_mesh_is_probed_once_per_interval_while_they_answer() {
     let peers = 10_000;
     let mut world = World::empty(&settings());
@@ -321,7 +339,7 @@ fn a_machine_that_was_suspended_leaves_out_whole_rounds_and_reports_them() {
 #[test]
 fn the_members_pass_through() {
     let mut world = World::empty(&settings());
-    world.prober.set_members([PEER, MOVED]);
+    world.prober.set_members(&[PEER, MOVED]);
     assert_eq!(world.prober.wire().members, [PEER, MOVED]);
 }
 

@@ -81,8 +81,8 @@ impl TcpWire for ScriptedWire {
         assert!(self.flying.remove(&place.0).is_some(), "{place:?} is free");
     }
 
-    fn admit(&mut self, members: &mut dyn Iterator<Item = IpAddr>) {
-        self.members = members.collect();
+    fn admit(&mut self, members: &[IpAddr]) {
+        self.members = members.to_vec();
     }
 }
 
@@ -90,6 +90,8 @@ pub(super) struct World {
     pub(super) prober: Prober<Tcp<ScriptedWire>, SetClock>,
     pub(super) clock: SetClock,
     pub(super) observed: Observed,
+    /// Number of turns that [`World::until`] has done.
+    pub(super) turns: u32,
 }
 
 pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -108,7 +110,7 @@ impl World {
         Self::with(settings, PLAIN)
     }
 
-    fn with(settings: &Settings, handshakes: Handshakes) -> Self {
+    pub(super) fn with(settings: &Settings, handshakes: Handshakes) -> Self {
         let clock = SetClock::default();
         let wire = ScriptedWire {
             clock: clock.clone(),
@@ -120,7 +122,12 @@ impl World {
             backlog: 0,
             strangers: Vec::new(),
         };
-        Self { prober: Tcp::prober(wire, clock.clone(), settings, handshakes), clock, observed: Observed::default() }
+        Self {
+            prober: Tcp::prober(wire, clock.clone(), settings, handshakes),
+            clock,
+            observed: Observed::default(),
+            turns: 0,
+        }
     }
 
     /// One peer in slot 0, whose handshakes have this fate.
@@ -166,6 +173,7 @@ impl World {
             turns += 1;
             assert!(turns < 10_000, "turns that have nothing to do");
         }
+        self.turns += turns;
         self.clock.set(ms);
         self.observed.take()
     }

@@ -235,9 +235,7 @@ fn a_flood_of_strangers_fills_no_queue_and_one_of_a_member_is_counted() {
     let stranger = UdpSocket::bind(("127.0.0.2", port)).unwrap();
     // Room for a few hundred packets, whatever the default of this host is.
     SockRef::from(&wire.senders[0][0].fd).set_recv_buffer_size(100 * 1_024).unwrap();
-    wire.admit_answers(&|over_ipv6, ranges_max| {
-        filter::from_port(port, filter::from_sources(over_ipv6, &[Ipv4Addr::LOCALHOST.into()], ranges_max))
-    });
+    wire.admit_answers(&[Ipv4Addr::LOCALHOST.into()], port);
     let to = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), wire.source_port(Flow(0), false).unwrap());
     let flood = |wire: &mut UdpSockets, from: &UdpSocket| {
         for _ in 0..FLOOD {
@@ -270,11 +268,7 @@ fn a_reflector_says_that_its_queue_was_full_of_what_members_sent() {
     let member = UdpSocket::bind("127.0.0.1:0").unwrap();
     let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
     SockRef::from(&wire.reflectors[0].as_ref().unwrap().fd).set_recv_buffer_size(100 * 1_024).unwrap();
-    let members = [Ipv4Addr::LOCALHOST.into()];
-    wire.admit(
-        &|over_ipv6, ranges_max| filter::from_sources(over_ipv6, &members, ranges_max),
-        &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
-    );
+    wire.admit(&[Ipv4Addr::LOCALHOST.into()]);
     let to = (Ipv4Addr::LOCALHOST, wire.reflector_port());
     for (from, overran) in [(&stranger, false), (&member, true), (&stranger, false)] {
         for _ in 0..5_000 {
@@ -305,11 +299,7 @@ fn what_strangers_send_is_read_apart_once_a_second_and_up_to_a_number() {
     let mut wire = open("127.0.0.1:0");
     let member = UdpSocket::bind("127.0.0.1:0").unwrap();
     let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
-    let members = [Ipv4Addr::LOCALHOST.into()];
-    wire.admit(
-        &|over_ipv6, ranges_max| filter::from_sources(over_ipv6, &members, ranges_max),
-        &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
-    );
+    wire.admit(&[Ipv4Addr::LOCALHOST.into()]);
     let to = (Ipv4Addr::LOCALHOST, wire.reflector_port());
     for _ in 0..1_000 {
         stranger.send_to(b"stranger", to).unwrap();
@@ -342,11 +332,7 @@ fn requests_of_both_families_and_of_strangers_are_read_in_parts_that_can_be_answ
     let _guard = runtime.enter();
     let mut wire = open("[::]:0");
     let ends = ["127.0.0.1:0", "[::1]:0", "127.0.0.2:0"].map(|at| UdpSocket::bind(at).unwrap());
-    let members = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
-    wire.admit(
-        &|over_ipv6, ranges_max| filter::from_sources(over_ipv6, &members, ranges_max),
-        &|over_ipv6, ranges_max| filter::choosing(over_ipv6, &members, ranges_max),
-    );
+    wire.admit(&[Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
     for end in &ends {
         let address = end.local_addr().unwrap();
         let to: IpAddr = if address.is_ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };

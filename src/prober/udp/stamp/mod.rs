@@ -22,5 +22,5 @@ pub mod time;
 
 pub use answer::{Reflection, set_reflected_at};
 pub use packet::{Named, StampReply};
-pub use reflector::{Heard, Reflector, Refusals, Refused};
+pub use reflector::{Reflector, Refusals, Refused};
 pub use time::{ErrorEstimate, NtpTime};

@@ -22,8 +22,6 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
 
-use socket2::SockFilter;
-
 use super::answer::{self, Reflection};
 use super::members::MemberSet;
 use super::packet::{ASKING_REQUEST_BYTES, BASE_BYTES, CHECK_REQUEST_BYTES, REQUEST_BYTES, asks, field};
@@ -32,11 +30,10 @@ use super::strangers::StrangerTable;
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
 };
-use crate::prober::filter;
 use crate::report::Stranger;
 use crate::units::Nanos;
 
-/// Half of the window of [`Heard`] until [`Reflector::set_halves`].
+/// Half of the window of [`Reflector::heard`] until [`Reflector::set_halves`].
 const HALF: Nanos = Nanos::from_millis(30_000);
 /// Time in which one more request of a pair is granted.
 const GRANT: u64 = 1_000_000_000 / STAMP_RATE_MAX;
@@ -73,15 +70,6 @@ impl Refusals {
     }
 }
 
-/// The requests of a member that were answered of late.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
-    /// Number of requests that were answered in the span.
-    pub requests: u32,
-    /// Time covered: one to two halves of the window, or less after the start.
-    pub span: Nanos,
-}
-
 /// When all that was granted is granted again: the virtual time of a token bucket. Zero if nothing
 /// was granted yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +91,7 @@ struct Watcher {
     heard: [u16; 2],
 }
 
-/// The grid of the halves of the window of [`Heard`].
+/// The grid of the halves of the window of [`Reflector::heard`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct HalvesGrid {
     /// When the first half began.
@@ -116,11 +104,6 @@ impl HalvesGrid {
     fn number(self, now: Nanos) -> u32 {
         u32::try_from(now.since(self.begun).0 / self.half.0).unwrap_or(u32::MAX)
     }
-
-    /// Returns how long the half at `now` has lasted.
-    fn passed(self, now: Nanos) -> Nanos {
-        Nanos(now.since(self.begun).0 % self.half.0)
-    }
 }
 
 /// Decides on requests and writes their answers.
@@ -128,7 +111,6 @@ impl HalvesGrid {
 pub struct Reflector {
     /// Port of the reflectors of the mesh, and so ours.
     port: u16,
-    begun: Nanos,
     halves: HalvesGrid,
     /// How long an idle pair keeps its place.
     kept: Nanos,
@@ -148,7 +130,6 @@ impl Reflector {
         let halves = HalvesGrid { begun: now, half: HALF };
         Self {
             port,
-            begun: now,
             halves,
             kept: STAMP_PAIR_KEPT.into(),
             members: MemberSet::new(),
@@ -168,8 +149,9 @@ impl Reflector {
         self
     }
 
-    /// Sets the grid of the window of [`Heard`]. It is that of the prober's recent window, so that
-    /// a report has both counts of the same time. Counts of another grid are dropped.
+    /// Sets the grid of the window of [`Reflector::heard`]. It is that of the prober's recent
+    /// window, so that a report has both counts of the same time. Counts of another grid are
+    /// dropped.
     pub fn set_halves(&mut self, begun: Nanos, half: Nanos) {
         self.halves = HalvesGrid { begun, half: half.max(Nanos(1)) };
     }
@@ -246,19 +228,6 @@ impl Reflector {
         Ok(bytes)
     }
 
-    /// Returns the filter that lets only members pass, for a socket of one family. See
-    /// [`filter::attach`].
-    pub fn filter(&self, over_ipv6: bool, ranges_max: usize) -> Vec<SockFilter> {
-        if over_ipv6 { filter::v6(self.members.v6(), ranges_max) } else { filter::v4(self.members.v4(), ranges_max) }
-    }
-
-    /// Returns the program that chooses between the socket of members and that of strangers. See
-    /// [`filter::attach`].
-    pub fn choosing(&self, over_ipv6: bool, ranges_max: usize) -> Vec<SockFilter> {
-        let (v4, v6) = (self.members.v4(), self.members.v6());
-        if over_ipv6 { filter::choosing_v6(v6, ranges_max) } else { filter::choosing_v4(v4, ranges_max) }
-    }
-
     /// Returns what has come from strangers in the recent window.
     pub fn strangers(&self, now: Nanos) -> impl Iterator<Item = Stranger> {
         self.strangers.list(self.halves.number(now))
@@ -275,21 +244,8 @@ impl Reflector {
     }
 
     /// Returns how many probes of a member were answered in the recent window.
-    pub fn heard(&self, member: IpAddr, now: Nanos) -> Heard {
-        let requests = self.members.get(member).map_or(0, |watcher| watcher.heard_at(self.halves.number(now)));
-        Heard { requests, span: self.span(now) }
-    }
-
-    /// Returns all members that have sent a request, each with what [`Reflector::heard`] returns.
-    pub fn watchers(&self, now: Nanos) -> impl Iterator<Item = (IpAddr, Heard)> {
-        let (span, half) = (self.span(now), self.halves.number(now));
-        self.members
-            .entries()
-            .map(move |(address, watcher)| (address, Heard { requests: watcher.heard_at(half), span }))
-    }
-
-    fn span(&self, now: Nanos) -> Nanos {
-        self.halves.passed(now).plus(self.halves.half).min(now.since(self.begun))
+    pub fn heard(&self, member: IpAddr, now: Nanos) -> u32 {
+        self.members.get(member).map_or(0, |watcher| watcher.heard_at(self.halves.number(now)))
     }
 
     /// Returns the bytes of memory that are resident.

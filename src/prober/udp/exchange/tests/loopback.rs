@@ -26,7 +26,7 @@ fn an_agent_measures_itself_with_the_kernels_stamps_at_both_ends() {
     prober.apply(Change::Join { slot: slot(0) });
     let (zone, network, terminating) = (ZoneId::UNKNOWN, Network::Pod, false);
     prober.apply(Change::Probe { slot: slot(0), address: here, zone, network, terminating });
-    prober.set_members([here].into_iter());
+    prober.set_members(&[here]);
     // A stranger on the same host has a queue of its own.
     let stranger = std::net::UdpSocket::bind("127.0.0.2:0").unwrap();
     stranger.send_to(&[0; 72], (Ipv4Addr::LOCALHOST, port)).unwrap();

@@ -60,6 +60,18 @@ fn the_node_of_the_list_counts_again_once_it_answers_and_the_list_says_so() {
 }
 
 #[test]
+fn another_node_is_not_taken_back_before_the_directory_has_heard_of_it() {
+    let mut world = of_other(|_, _| AT_ONCE);
+    world.run(Nanos(3 * SECOND.0));
+    world.wire().names.insert(peer(0), RIGHT);
+    world.run(Nanos(3 * SECOND.0));
+    assert!(world.prober.other_node_answers(slot(0)), "the engine waits for the directory to bring it back");
+    world.prober.take_news();
+    world.run(Nanos(3 * SECOND.0));
+    assert!(!world.prober.other_node_answers(slot(0)) && world.prober.has_news());
+}
+
+#[test]
 fn a_list_that_forgets_the_answering_node_is_informed_again() {
     let mut world = of_other(|_, _| AT_ONCE);
     world.run(Nanos(3 * SECOND.0));

@@ -22,7 +22,7 @@ fn time(bytes: &[u8]) -> u64 {
 #[test]
 fn a_member_is_answered_at_the_next_turn_and_the_wait_is_in_the_answer() {
     let mut world = World::new(0, |_, _| AT_ONCE);
-    world.prober.set_members([WATCHER.ip()].into_iter());
+    world.prober.set_members(&[WATCHER.ip()]);
     // The first batches teach how long an answer takes to leave.
     for number in 0..400_u32 {
         let arrived = world.clock.now();
@@ -47,7 +47,7 @@ fn a_member_is_answered_at_the_next_turn_and_the_wait_is_in_the_answer() {
 fn a_batch_is_answered_by_place_and_strangers_get_nothing() {
     let mut world = World::new(0, |_, _| AT_ONCE);
     let members: Vec<IpAddr> = (0..20).map(peer).collect();
-    world.prober.set_members(members.iter().copied());
+    world.prober.set_members(&members);
     for round in 0..200_u32 {
         let now = world.clock.now();
         for number in 0..30 {
@@ -72,7 +72,7 @@ fn a_batch_is_answered_by_place_and_strangers_get_nothing() {
 #[test]
 fn a_step_of_the_clock_during_the_wait_does_not_change_the_wait() {
     let mut world = World::new(0, |_, _| AT_ONCE);
-    world.prober.set_members([WATCHER.ip()].into_iter());
+    world.prober.set_members(&[WATCHER.ip()]);
     for step in [3_600_000_000_000, -7_200_000_000_000] {
         let now = world.clock.now();
         world.wire().fly(now, Packet::Request { from: WATCHER, bytes: request(1, 7) });
@@ -88,7 +88,7 @@ fn a_step_of_the_clock_during_the_wait_does_not_change_the_wait() {
 #[test]
 fn a_finished_prober_still_answers() {
     let mut world = World::new(3, |_, _| AT_ONCE);
-    world.prober.set_members([WATCHER.ip()].into_iter());
+    world.prober.set_members(&[WATCHER.ip()]);
     world.run(Nanos(2 * SECOND.0));
     world.prober.finish();
     let sent = world.wire().log.len();
