@@ -69,7 +69,9 @@ def built(*options, target=TRIPLE, **settings):
 
 
 def commit():
-    return said("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*")
+    # A report that is being written is no change of what is measured.
+    changed = said("git", "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs/report.json")
+    return said("git", "describe", "--always", "--abbrev=12", "--exclude=*") + ("-dirty" if changed else "")
 
 
 def is_isolated():

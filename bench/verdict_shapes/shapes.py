@@ -4,6 +4,7 @@
 judgements must reach. A function draws one mesh of a case, and returns what is expected of its verdicts.
 """
 import functools
+import itertools
 
 from meshes import HEALTHY, Mesh, one_way
 from score import ANY, Claim, Expected
@@ -202,6 +203,14 @@ def zone_pair(mesh, loss):
     claim, guilty, is_of = place(mesh, "zone_pair")
     ways(mesh, is_of, one_way(loss))
     return mesh, Expected([claim], guilty=guilty)
+
+
+@quiet
+def zones_apart(mesh, loss):
+    """All links between zones lose, and none inside."""
+    ways(mesh, lambda a, b: mesh.zone[a] != mesh.zone[b], one_way(loss))
+    zones = sorted(set(mesh.zone.values()))
+    return mesh, Expected([Claim("zone_pair", list(pair)) for pair in itertools.combinations(zones, 2)], guilty=zones)
 
 
 @quiet
@@ -475,6 +484,7 @@ SHAPES = {
     "nodes": Shape("two nodes lose 30 %", nodes, cases((8, 12, 30, 100), count=(2,), loss=(0.3,))),
     "link": Shape("a link loses 30 to 100 %", link, cases((6, 12, 30, 100), loss=(0.3, 1.0), direction=("both", "out"))),
     "zone-pair": Shape("a pair of three or more zones loses 20 or 100 %", zone_pair, cases(zones=(3, 4), loss=(0.2, 1.0))),
+    "zones-apart": Shape("all links between zones lose 5 or 30 %", zones_apart, cases((12, 30, 100), zones=(2, 3, 4), loss=(0.05, 0.3))),
     "slow": Shape("a node is slow by 3 or 10 ms", slow, cases(zones=(1, 3), factor=(3, 10), what=("node",))),
     "slow-mesh": Shape("all links are slow by 12 or 50 ms", slow_mesh,
                        cases((3, 6, 12, 30, 100), (1, 3), factor=(12, 50), age=("old", "mixed"))),
