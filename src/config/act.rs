@@ -185,13 +185,7 @@ impl HttpUrl {
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let port = match authority.port_u16() {
             Some(port) => port,
-            None if authority.as_str() == authority.host() => {
-                if is_secure {
-                    443
-                } else {
-                    80
-                }
-            }
+            None if authority.as_str() == authority.host() => usual_port(is_secure),
             None => return Err(accepted()),
         };
         let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -201,9 +195,12 @@ impl HttpUrl {
     /// Returns the value of `Host`: without the port if it is the usual one.
     pub fn host_header(&self) -> String {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        let usual_port = if self.is_secure { 443 } else { 80 };
-        if self.port == usual_port { host } else { format!("{host}:{}", self.port) }
+        if self.port == usual_port(self.is_secure) { host } else { format!("{host}:{}", self.port) }
     }
+}
+
+const fn usual_port(is_secure: bool) -> u16 {
+    if is_secure { 443 } else { 80 }
 }
 
 impl ActSettings {

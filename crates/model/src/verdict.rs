@@ -328,6 +328,11 @@ impl Verdict {
         self.kind.is_network_fault() && !self.figures.has(Figure::RttSeconds)
     }
 
+    /// Whether it is over what could not be sent, and over no loss.
+    pub fn is_unsent(&self) -> bool {
+        self.reason.is_some() && self.loss_ratio().is_none()
+    }
+
     /// Whether something is slow, and nothing is lost or fails.
     pub fn is_slow(&self) -> bool {
         match self.kind {

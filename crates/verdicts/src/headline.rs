@@ -85,12 +85,11 @@ pub fn without_judges(is_member: bool, (losing, peers): (usize, usize)) -> Headl
 /// Returns the line for a mesh in which a judge sees losses, or failures of a check, and others see
 /// other ones.
 pub fn unconfirmed(verdict: &Verdict) -> Headline {
-    let is_unsent = verdict.reason.is_some() && verdict.loss_ratio().is_none();
     let seen = match verdict.kind {
         Kind::Check if verdict.is_slow() => "slow answers",
         Kind::Check => "failures",
         _ if verdict.is_slow() => "slow round trips",
-        _ if is_unsent => "probes that could not be sent",
+        _ if verdict.is_unsent() => "probes that could not be sent",
         _ => "loss",
     };
     let what = match verdict.checked() {
@@ -104,12 +103,12 @@ pub fn unconfirmed(verdict: &Verdict) -> Headline {
 
 fn recovered(verdict: &Verdict) -> Option<String> {
     let ended = verdict.ended_unix_seconds?;
-    let was = match verdict.reason {
+    let was = match verdict.kind {
         _ if verdict.figures.has(Figure::Rewritten) => "sent from another address",
-        Some(_) if verdict.loss_ratio().is_none() => "could not send, or be sent to,",
-        _ if verdict.kind == Kind::Mtu => "lost large packets",
+        _ if verdict.is_unsent() => "could not send, or be sent to,",
+        Kind::Mtu => "lost large packets",
         _ if verdict.is_loss() => "lost packets",
-        _ if verdict.kind == Kind::Check => return Some(well_since(verdict, ended, &was_bad(verdict))),
+        Kind::Check => return Some(well_since(verdict, ended, &was_bad(verdict))),
         _ => "was slow",
     };
     let subject = match verdict.kind {

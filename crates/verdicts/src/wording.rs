@@ -20,7 +20,7 @@ use serde::{Serialize, Serializer};
 
 use crate::overall::{NarrowLinks, Overall};
 use crate::rewritten::StrangersSeen;
-use words::{Of, addresses, alone, disputed, is_unsent, reached};
+use words::{Of, addresses, alone, disputed, reached};
 
 /// From this loss of all links on, a rule of the cluster may be the cause of what UDP or TCP alone
 /// loses. After twelve seconds of a minute, a rule has dropped this much.
@@ -66,7 +66,7 @@ pub fn title(verdict: &Verdict) -> String {
         Direction::Both => String::new(),
     };
     let that_way = || direction("that way", "the way back");
-    if is_unsent(verdict) {
+    if verdict.is_unsent() {
         network += ": cannot be sent";
     }
     match verdict.kind {
@@ -94,7 +94,7 @@ const DOCS: &str = concat!(env!("CARGO_PKG_REPOSITORY"), "/blob/main/docs/");
 /// Returns the document that says what to do.
 pub fn runbook(verdict: &Verdict) -> String {
     let place = match verdict.kind {
-        _ if is_unsent(verdict) => return format!("{DOCS}verdicts.md#probes-that-cannot-be-sent"),
+        _ if verdict.is_unsent() => return format!("{DOCS}verdicts.md#probes-that-cannot-be-sent"),
         Kind::Flow | Kind::Mtu => return format!("{DOCS}verdicts.md#flows-and-large-packets"),
         Kind::Check => "kubecanarycheck",
         _ if verdict.protocol.is_some_and(|methods| !methods.has(Method::Icmp)) => "udp-or-tcp-alone",
@@ -170,7 +170,7 @@ pub fn evidence(verdict: &Verdict) -> String {
         ),
         _ if !verdict.is_loss() => slow_sentence(verdict),
         _ if Of(verdict).has(Figure::Rewritten) => rewritten_sentence(verdict),
-        _ if is_unsent(verdict) => String::new(),
+        _ if verdict.is_unsent() => String::new(),
         _ if Of(verdict).has(Figure::FlowRatio) => flows_sentence(verdict),
         Kind::Node => node_sentence(verdict),
         Kind::Link => link_sentence(verdict),

@@ -151,9 +151,11 @@ impl Together {
 
 /// Whether one report may make a verdict by itself. A hostile agent gives each judge another one.
 fn is_by_one_report(verdict: &Verdict) -> bool {
-    let is_unsent = verdict.reason.is_some() && verdict.loss_ratio().is_none();
     let has = |figure: Figure| verdict.figures.has(figure);
-    is_unsent || matches!(verdict.kind, Kind::Flow | Kind::Mtu) || has(Figure::FlowRatio) || has(Figure::Rewritten)
+    verdict.is_unsent()
+        || matches!(verdict.kind, Kind::Flow | Kind::Mtu)
+        || has(Figure::FlowRatio)
+        || has(Figure::Rewritten)
 }
 
 /// Returns what a verdict blames. The protocol is no part of it: a judge that collects earlier

@@ -6,7 +6,7 @@ use kube_canary_model::report::SendError;
 use kube_canary_model::verdict::{Direction, Example, Figure, Kind, Mention, Verdict};
 
 use super::check;
-use super::words::{Of, addresses, alone, disputed, is_unsent, percent, reached, symptoms, where_to, with_noun};
+use super::words::{Of, addresses, alone, disputed, percent, reached, symptoms, where_to, with_noun};
 
 /// From this loss on, nothing worth mentioning arrives.
 const CUT_OFF: f64 = 0.9;
@@ -40,7 +40,7 @@ pub fn summary(verdict: &Verdict) -> String {
             let [seen, listed] = addresses(verdict);
             format!("{} sends from {seen} instead of {listed}, so that UDP probes get no answer", verdict.subject)
         }
-        _ if is_unsent(verdict) => unsent_summary(verdict),
+        _ if verdict.is_unsent() => unsent_summary(verdict),
         Kind::Flow | Kind::Mtu => part_summary(verdict),
         _ => loss_summary(verdict),
     };

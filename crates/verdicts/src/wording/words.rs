@@ -32,11 +32,6 @@ pub fn alone(verdict: &Verdict) -> Option<String> {
     }
 }
 
-/// Whether a verdict is over what could not be sent, and over no loss.
-pub fn is_unsent(verdict: &Verdict) -> bool {
-    verdict.reason.is_some() && verdict.loss_ratio().is_none()
-}
-
 /// Gives the figures of a verdict by short names.
 pub struct Of<'a>(pub &'a Verdict);
 
