@@ -8,6 +8,7 @@
 //! No two judges have the same figures, because they collect at different times. The middle one of
 //! each counts, and names count if two judges give them. The reader words it.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use super::document::{JudgeStatement, Overview};
@@ -23,7 +24,7 @@ use crate::verdict::{CheckCause, Figures};
 const SLACK_SECONDS: u64 = 60;
 
 /// Returns the verdicts on which these judges agree: those that hold first, the gravest first.
-/// Those that have ended follow.
+/// Those that have ended follow, the last one first.
 pub fn agreed(said: &[JudgeStatement]) -> Vec<Verdict> {
     agreed_of(&said.iter().map(|judge| judge.held.verdicts.as_slice()).collect::<Vec<_>>())
 }
@@ -54,7 +55,7 @@ pub fn agreed_of(said: &[&[Verdict]]) -> Vec<Verdict> {
             }
         }
     }
-    agreed.sort_by_key(|verdict| !verdict.holds());
+    agreed.sort_by_key(|verdict| (!verdict.holds(), Reverse(verdict.ended_unix_seconds), verdicts::gravity(verdict)));
     let (mut holding, mut ended) = (0, 0);
     agreed.retain(|verdict| {
         let (count, most) =
@@ -76,7 +77,7 @@ pub fn remembered(said: &[JudgeStatement]) -> Option<(u64, u64)> {
     let mut since: Vec<u64> = said.iter().map(|said| said.held.remembered_since_unix_seconds).collect();
     let mut until: Vec<u64> = said.iter().map(|said| said.held.remembered_until_unix_seconds).collect();
     since.sort_unstable();
-    until.sort_unstable_by_key(|until| std::cmp::Reverse(*until));
+    until.sort_unstable_by_key(|until| Reverse(*until));
     let place = needed(said.len()) - 1;
     Some((*since.get(place)?, *until.get(place)?))
 }
@@ -132,7 +133,7 @@ fn middle<T: Ord + Copy + Default>(values: impl Iterator<Item = T>) -> T {
 fn merged(group: &[&Verdict], needed: usize, judges: usize) -> Verdict {
     let group: Vec<Verdict> = group.iter().map(|verdict| (*verdict).clone().in_order()).collect();
     // Of two values the later beginning, the earlier end and the lesser severity count.
-    let since = group.iter().filter_map(|verdict| verdict.since_unix_seconds.map(std::cmp::Reverse));
+    let since = group.iter().filter_map(|verdict| verdict.since_unix_seconds.map(Reverse));
     let since = if since.clone().count() > 0 { Some(middle(since).0) } else { None };
     let ended = Some(middle(group.iter().map(|verdict| verdict.ended_unix_seconds.unwrap_or(u64::MAX))));
     // The later beginning of a short fault may follow the earlier end.
@@ -371,6 +372,15 @@ mod tests {
         }
     }
 
+    /// The best-ranked judge was replaced a moment ago.
+    #[test]
+    fn what_the_first_judge_lacks_has_its_place_among_the_others() {
+        let grave = Verdict { severity: Severity::Critical, ..verdict("node", "c") };
+        let small = Verdict { severity: Severity::Warning, ..verdict("link", "a->b") };
+        let both = said(&[grave, small.clone()]);
+        assert_eq!(subjects(&agreed(&[said(&[small]), both.clone(), both])), ["c", "a->b"]);
+    }
+
     #[test]
     fn verdicts_that_share_only_an_id_are_not_the_same() {
         let (node, link) = (verdict("node", "innocent"), verdict("link", "a->b"));
@@ -454,7 +464,7 @@ mod tests {
         let all = [said(&[at(1_000, 1_100), at(5_000, 5_100)]), said(&[at(5_010, 5_115), at(1_015, 1_090)])];
         let times: Vec<_> =
             agreed(&all).iter().map(|verdict| (verdict.since_unix_seconds, verdict.ended_unix_seconds)).collect();
-        assert_eq!(times, [(Some(1_015), Some(1_090)), (Some(5_010), Some(5_100))]);
+        assert_eq!(times, [(Some(5_010), Some(5_100)), (Some(1_015), Some(1_090))], "the last one first");
         assert!(agreed(&[said(&[at(1_000, 1_100)]), said(&[at(1_161, 1_200)])]).is_empty());
         let short = &agreed(&[said(&[at(1_000, 1_004)]), said(&[at(1_005, 1_009)])])[0];
         assert_eq!((short.since_unix_seconds, short.ended_unix_seconds), (Some(1_005), Some(1_005)));

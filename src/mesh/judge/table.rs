@@ -174,8 +174,8 @@ impl VerdictTable {
     /// after its end, and not long before the last judgement, which lacks it.
     fn beginning(&self, verdict: &Verdict, now_unix_seconds: u64) -> u64 {
         let since = verdict.since_unix_seconds.unwrap_or(now_unix_seconds);
-        let before = self.entries.iter().map(|entry| &entry.verdict);
-        let before = before.filter(|other| is_same_finding(other, verdict) || may_share_links(other, verdict));
+        let before =
+            self.confirmed().filter(|other| is_same_finding(other, verdict) || may_share_links(other, verdict));
         match before.filter_map(|other| other.ended_unix_seconds).max().filter(|end| since < *end) {
             Some(end) => end.max(self.judged_unix_seconds.saturating_sub(UNSEEN_SECONDS)).min(now_unix_seconds),
             None => since,
@@ -186,7 +186,7 @@ impl VerdictTable {
     fn comes_and_goes(&self, verdict: &Verdict, since: u64) -> bool {
         let mut begun = since;
         for _ in 0..AGAIN_TIMES {
-            let of_it = self.entries.iter().map(|entry| &entry.verdict).filter(|of| is_same_finding(of, verdict));
+            let of_it = self.confirmed().filter(|of| is_same_finding(of, verdict));
             let ends = of_it.filter_map(|of| Some((of.ended_unix_seconds?, of.since_unix_seconds.unwrap_or(0))));
             match ends.filter(|(_, earlier)| *earlier < begun).max() {
                 Some((end, earlier)) if begun < end.saturating_add(AGAIN_SECONDS) => begun = earlier,
@@ -199,8 +199,8 @@ impl VerdictTable {
     /// Whether a verdict that is not known is what the recent windows still show of one that has
     /// ended.
     fn is_rest_of_ended(&self, verdict: &Verdict) -> bool {
-        let ends = self.entries.iter().filter(|entry| may_be_rest(verdict, &entry.verdict));
-        let mut ends = ends.filter_map(|entry| entry.verdict.ended_unix_seconds);
+        let ends = self.confirmed().filter(|ended| may_be_rest(verdict, ended));
+        let mut ends = ends.filter_map(|ended| ended.ended_unix_seconds);
         verdict.calm_since_unix_seconds.is_some_and(|calm| {
             let most = calm.saturating_add(SAME_END_SECONDS);
             ends.any(|end| (calm..=most).contains(&end.saturating_add(END_KNOWN_SECONDS)))
@@ -236,12 +236,11 @@ impl VerdictTable {
     /// it is what the recent windows still show of another one that ended at the same time.
     fn over_before(&mut self, verdict: &Verdict) {
         let Some(ended) = verdict.ended_unix_seconds else { return };
-        let is_rest = |entry: &TableEntry| {
-            let end = entry.verdict.ended_unix_seconds;
-            entry.holds() && is_same_finding(&entry.verdict, verdict)
-                || end.is_some_and(|end| end.abs_diff(ended) <= SAME_END_SECONDS)
+        let is_rest = |other: &Verdict| match other.ended_unix_seconds {
+            None => is_same_finding(other, verdict),
+            Some(end) => may_be_rest(verdict, other) && end.abs_diff(ended) <= SAME_END_SECONDS,
         };
-        if !self.entries.iter().any(is_rest) {
+        if !self.confirmed().any(is_rest) {
             self.add_past(verdict);
         }
     }
@@ -250,16 +249,16 @@ impl VerdictTable {
     /// earlier beginnings of those that hold here.
     pub fn take_over(&mut self, agreed: Vec<Verdict>, now_unix_seconds: u64) {
         for theirs in agreed {
-            let known = self.entries.iter_mut().find(|entry| is_same(&entry.verdict, &theirs));
+            let known = self.entries.iter_mut().find(|entry| is_one_time(&entry.verdict, &theirs));
             match known {
-                Some(TableEntry { verdict: ours, .. }) if !is_before(&theirs, ours) => {
+                Some(TableEntry { verdict: ours, .. }) => {
                     ours.unconfirmed &= theirs.unconfirmed;
                     if ours.holds() && theirs.judges >= Some(2) {
                         let since = ours.since_unix_seconds.into_iter().chain(theirs.since_unix_seconds).min();
                         ours.since_unix_seconds = since;
                     }
                 }
-                _ => self.add_past(&theirs),
+                None => self.add_past(&theirs),
             }
         }
         self.forget(now_unix_seconds);
@@ -279,11 +278,11 @@ impl VerdictTable {
     /// be a lie, and this agent finds it itself once it judges.
     pub fn copy(&mut self, agreed: &[Verdict], is_all: bool, now_unix_seconds: u64) {
         self.entries.retain(|entry| {
-            let is_agreed = agreed.iter().any(|theirs| is_same(&entry.verdict, theirs) && is_no_claim(theirs));
+            let is_agreed = agreed.iter().any(|theirs| is_one_time(&entry.verdict, theirs) && is_no_claim(theirs));
             !(is_agreed || entry.holds() && is_all)
         });
         for (place, verdict) in agreed.iter().enumerate() {
-            let is_known = self.entries.iter().any(|entry| is_same(&entry.verdict, verdict));
+            let is_known = self.entries.iter().any(|entry| is_one_time(&entry.verdict, verdict));
             let has_room = self.entries.iter().filter(|entry| entry.holds()).count() < MESH_VERDICTS_MAX;
             match verdict.ended_unix_seconds {
                 None if is_no_claim(verdict) && has_room => {
@@ -331,12 +330,16 @@ impl VerdictTable {
         }
     }
 
+    /// Returns the verdicts that are more than what one other judge claims.
+    fn confirmed(&self) -> impl Iterator<Item = &Verdict> {
+        self.entries.iter().map(|entry| &entry.verdict).filter(|verdict| !verdict.unconfirmed)
+    }
+
     /// Returns the verdicts that explain what the links have lost in the last ten minutes: those
     /// that ended in this time, and those that hold. The next judgement may find that one is over.
     pub fn explaining(&self, now_unix_seconds: u64) -> Vec<Verdict> {
         let is_new = |end: u64| end.saturating_add(EXPLAINS_SECONDS) > now_unix_seconds;
-        let all = self.entries.iter().map(|entry| &entry.verdict).filter(|verdict| !verdict.unconfirmed);
-        all.filter(|verdict| verdict.ended_unix_seconds.is_none_or(is_new)).cloned().collect()
+        self.confirmed().filter(|verdict| verdict.ended_unix_seconds.is_none_or(is_new)).cloned().collect()
     }
 
     /// Returns the series of the verdicts that hold, and of those that have just ended.
@@ -379,9 +382,12 @@ impl VerdictTable {
 mod again;
 #[cfg(test)]
 mod claims;
-/// Whether a verdict had ended when another one of the same fault began.
-fn is_before(earlier: &Verdict, later: &Verdict) -> bool {
-    earlier.ended_unix_seconds.zip(later.since_unix_seconds).is_some_and(|(ended, since)| ended < since)
+/// Whether two verdicts are of the same fault, and neither had ended when the other began.
+fn is_one_time(a: &Verdict, b: &Verdict) -> bool {
+    let is_before = |earlier: &Verdict, later: &Verdict| {
+        earlier.ended_unix_seconds.zip(later.since_unix_seconds).is_some_and(|(ended, since)| ended < since)
+    };
+    is_same(a, b) && !is_before(a, b) && !is_before(b, a)
 }
 
 #[cfg(test)]
@@ -455,21 +461,6 @@ mod tests {
 
     pub(super) fn times(table: &VerdictTable) -> Vec<(Option<u64>, Option<u64>)> {
         table.verdicts().into_iter().map(|verdict| (verdict.since_unix_seconds, verdict.ended_unix_seconds)).collect()
-    }
-
-    #[test]
-    fn what_was_over_before_it_was_found_is_of_the_past_once() {
-        let mut table = VerdictTable::default();
-        for round in 1..4 {
-            table.judged(&over(1, 900, 908 + round), at(round));
-            assert_eq!(times(&table), [(Some(900), Some(909))]);
-        }
-        assert!(!table.series(at(3))[0].holds());
-        // What is left in the recent windows of the same fault.
-        table.judged(&over(2, 900, 911), at(4));
-        assert_eq!(times(&table).len(), 1);
-        table.judged(&over(2, 900, 1_000), at(5));
-        assert_eq!(times(&table).len(), 2);
     }
 
     #[test]

@@ -90,3 +90,32 @@ fn a_verdict_that_holds_keeps_its_beginning_and_one_that_returns_has_a_new_one()
     assert_eq!((series.len(), series[0].since_unix_seconds, series[0].holds()), (1, Some(at(7)), true));
     assert_eq!(table.verdicts().len(), 2, "the past has both times");
 }
+
+#[test]
+fn what_was_over_before_it_was_found_is_of_the_past_once() {
+    let mut table = VerdictTable::default();
+    for round in 1..4 {
+        table.judged(&over(1, 900, 908 + round), at(round));
+        assert_eq!(times(&table), [(Some(900), Some(909))]);
+    }
+    assert!(!table.series(at(3))[0].holds());
+    // What is left in the recent windows of the same fault.
+    table.judged(&over(2, 900, 911), at(4));
+    assert_eq!(times(&table).len(), 1);
+    table.judged(&over(2, 900, 1_000), at(5));
+    assert_eq!(times(&table).len(), 2);
+}
+
+#[test]
+fn an_end_that_shows_no_loss_hides_no_short_fault() {
+    let gone = Verdict { since_unix_seconds: Some(at(0)), ..of_kind("agent_unreachable", "x") };
+    let claim = Verdict { ended_unix_seconds: Some(at(3)), judges: Some(1), unconfirmed: true, ..verdict(9, None) };
+    let mut table = VerdictTable::default();
+    table.judged(&found(std::slice::from_ref(&gone)), at(1));
+    table.judged(&found(&[]), at(2));
+    table.judged(&found(&[]), at(3));
+    table.take_over(vec![claim], at(3));
+    table.judged(&over(2, at(3) + 2, at(3) + 12), at(4));
+    let ended: Vec<String> = table.confirmed().map(|verdict| verdict.subject.clone()).collect();
+    assert_eq!(ended, ["x", "n2"]);
+}

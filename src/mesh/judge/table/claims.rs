@@ -94,6 +94,25 @@ fn a_fault_does_not_take_the_beginning_of_one_that_had_ended() {
     assert_eq!(times, [(Some(at(20)), None), (Some(at(20) - 130), Some(at(20) - 30))]);
 }
 
+/// A node that is bad again half a minute after its end.
+#[test]
+fn both_times_of_a_fault_are_kept_and_each_once() {
+    let of_two = |verdict: Verdict| Verdict { judges: Some(2), ..verdict };
+    let (now, before) = (of_two(verdict(1, Some(at(20)))), past(std::iter::once(1), at(20) - 30));
+    let mut judge = VerdictTable::default();
+    judge.judged(&found(std::slice::from_ref(&now)), at(20));
+    let mut copy = VerdictTable::default();
+    for _ in 0..4 {
+        judge.take_over([&[now.clone()][..], &before].concat(), at(20));
+        copy.copy(&[&[now.clone()][..], &before].concat(), true, at(20));
+        for table in [&judge, &copy] {
+            assert_eq!(times(table), [(Some(at(20)), None), (Some(at(20) - 130), Some(at(20) - 30))]);
+        }
+    }
+    copy.copy(std::slice::from_ref(&now), true, at(20));
+    assert_eq!(times(&copy).len(), 2, "the past stays");
+}
+
 #[test]
 fn a_copy_has_what_holds_with_its_beginning() {
     let mut table = VerdictTable::default();
