@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use kube_canary::sys::clock;
 use serde_json::{Value, json};
 
-use crate::agent::Agent;
+use crate::agent::{Agent, Collection};
 use crate::browser::{Browser, key};
 use crate::made_up::{Mesh, losing, well};
 use crate::{opening, opening_at, picture};
@@ -95,6 +95,17 @@ pub fn firsts(browser: &Browser, table: &str) -> Vec<String> {
 
 pub fn collections(agent: &Agent) -> usize {
     agent.shared.collections.load(SeqCst)
+}
+
+#[test]
+fn a_mesh_that_shrinks_to_24_nodes_is_collected_by_the_names_that_it_has_now() {
+    let agent = agent(30);
+    let browser = opened(&agent, "");
+    let small = Mesh::new(3, |source, peer, _| Some(well(source, peer, 3)));
+    agent.next(Collection::Whole(small.answer().into()));
+    browser.run("fire()");
+    browser.until("!turns.running && timers.size === 1 && mesh.rows.size === 3");
+    assert_eq!(agent.named(), [["node-1", "node-2", "node-3"]]);
 }
 
 #[test]

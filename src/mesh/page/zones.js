@@ -7,8 +7,6 @@ const PART_MAX = 100;
 const PATH_MAX = 6000;
 // Reports of a matrix of all nodes.
 const REPORTS_MAX = 300;
-// Requests for a part that the agent puts off.
-const TRIES_MAX = 40;
 
 // The pair of zones whose nodes are shown, as in the subject of a verdict.
 const pairShown = () => (isLarge() ? shown.pair : '');
@@ -19,18 +17,18 @@ const worstOf = (zone, way) => mesh.all.rows.filter((row) => row.zone === zone)
 
 // The nodes of the mesh: those that a judge lists, or else this agent and those that it probes.
 async function nodeNames() {
-  if (mesh.all.rows.length) return mesh.all.rows.map((row) => row.node);
+  if (isLarge() && mesh.all.rows.length) return mesh.all.rows.map((row) => row.node);
   const { source, peers } = await (await ask('peers')).json();
   return [...new Set([source, ...peers].map((of) => of.node))];
 }
 
-// Asks again when the agent permits it.
+// Asks again when the agent permits it, 40 times in all.
 async function askPatiently(path) {
-  for (let tries = 1; ; tries++) {
+  for (let tries = 40; ; tries--) {
     try {
       return await ask(path);
     } catch (error) {
-      if (!error.after || tries === TRIES_MAX) throw error;
+      if (!error.after || tries < 2) throw error;
       await new Promise((done) => setTimeout(done, error.after * 1e3));
     }
   }
