@@ -113,7 +113,8 @@ impl Rewritten {
 
     /// Adds a verdict for each of these sources.
     pub fn add(&self, matrix: &Matrix, verdicts: &mut Vec<Verdict>) {
-        for source in &self.sources {
+        // An agent whose list does not have a new address yet takes its requests for a stranger's.
+        for source in self.sources.iter().filter(|source| source.listed != Some(source.seen)) {
             let is_of_family = |over_ipv6: bool| udp_links(matrix, source.node, over_ipv6) > 0;
             let of_family = if source.over_ipv6 { Family::V6 } else { Family::V4 };
             let subject = subject::from_name(matrix.name(source.node));

@@ -89,10 +89,8 @@ fn heard(scope: &NetworkScope<'_>, ways: &LinkWays, pair: &Pair) -> Option<Heard
     if pair.measured_by(ways.peer).probes == 0 || !is_probed_back(scope, ways) {
         return None;
     }
-    let is_way_back = |opposite: &&LinkWays| {
-        (opposite.source, opposite.peer, opposite.over_ipv6) == (ways.peer, ways.source, ways.over_ipv6)
-    };
-    let Some(opposite) = scope.matrix.ways().iter().find(is_way_back) else {
+    let is_way_back = |back: &&LinkWays| (back.peer, back.over_ipv6) == (ways.source, ways.over_ipv6);
+    let Some(opposite) = scope.matrix.ways_from(ways.peer).iter().find(is_way_back) else {
         // It has lost nothing, and heard about as much as it has sent.
         let all = HeardRequests { seconds: f64::INFINITY, requests: f64::INFINITY, losing_seconds: 0.0 };
         return scope.matrix.says_what_it_hears(ways.peer).then_some(all);
@@ -142,12 +140,12 @@ fn lost_by(scope: &NetworkScope<'_>, ways: &LinkWays, pair: &Pair) -> Option<Los
 
 /// Returns what was lost between two nodes: there from `a` to `b`, and back.
 fn between(scope: &NetworkScope<'_>, pair: &Pair, (a, b): (u16, u16)) -> Lost {
-    let is_of = |ways: &&LinkWays, source: u16, peer: u16| (ways.source, ways.peer) == (source, peer);
+    let of_link = |source: u16, peer: u16| {
+        let ways = scope.matrix.ways_from(source).iter().filter(move |ways| ways.peer == peer);
+        ways.filter_map(move |ways| lost_by(scope, ways, pair))
+    };
     let mut sum = Lost::default();
-    for ways in scope.matrix.ways().iter().filter(|ways| is_of(ways, a, b) || is_of(ways, b, a)) {
-        let Some(lost) = lost_by(scope, ways, pair) else { continue };
-        sum.add(if ways.source == a { lost } else { lost.turned() });
-    }
+    of_link(a, b).chain(of_link(b, a).map(Lost::turned)).for_each(|lost| sum.add(lost));
     sum
 }
 
@@ -170,16 +168,9 @@ pub fn node_directions(scope: &NetworkScope<'_>, node: u16, findings: &Findings)
     scope.each_pair_of(node, |pair| {
         let other = pair.other(node);
         if is_own(other) {
-            sum.sent += f64::from(pair.both().probes);
+            let sent = pair.both().probes.into();
+            sum.add(Lost { sent, ..between(scope, pair, (node, other)) });
         }
     });
-    let touching = scope.matrix.ways().iter().filter(|ways| ways.source == node || ways.peer == node);
-    for ways in touching {
-        let other = if ways.source == node { ways.peer } else { ways.source };
-        let Some(pair) = scope.pair_of(node, other).filter(|_| is_own(other)) else { continue };
-        let Some(lost) = lost_by(scope, ways, &pair) else { continue };
-        let lost = Lost { sent: 0.0, ..lost };
-        sum.add(if ways.source == node { lost } else { lost.turned() });
-    }
     sum.directions(findings.background(scope.layers))
 }

@@ -185,9 +185,11 @@ pub fn evidence(verdict: &Verdict) -> String {
     if let Some(reason) = verdict.reason {
         let (unsent, all) = (of.count(Figure::Unsent), of.count(Figure::UnsentOf));
         let lead = if text.is_empty() { "" } else { "; " };
+        let share = verdict.figures.get(Figure::UnsentRatio);
+        let share = share.map(|share| format!("{} of the last minute's ", percent(share))).unwrap_or_default();
         let _ = write!(
             text,
-            "{lead}probes over {unsent} of {all} links could not be sent: {}; they count as neither sent nor lost",
+            "{lead}{share}probes over {unsent} of {all} links could not be sent: {}; they count as neither sent nor lost",
             reason.words()
         );
     }

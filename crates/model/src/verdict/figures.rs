@@ -145,6 +145,8 @@ pub enum Figure {
     Unsent,
     /// Out of this many links.
     UnsentOf,
+    /// The share of the probes that could not be sent over these links, if it is not all.
+    UnsentRatio,
     /// Links on which requests arrive from an address that is no member's.
     Rewritten,
     /// Out of this many links.

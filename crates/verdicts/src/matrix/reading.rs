@@ -75,13 +75,17 @@ impl Matrix {
         self.layers
     }
 
-    /// Returns the directions of the losses of links by UDP.
-    pub fn ways(&self) -> &[LinkWays] {
-        &self.links.ways
+    /// Returns the directions of the losses by UDP of the links from a node.
+    pub fn ways_from(&self, source: u16) -> &[LinkWays] {
+        // They are in the order of the rows.
+        let row = |node: u16| self.get(node).row;
+        let begin = self.links.ways.partition_point(|ways| row(ways.source) < row(source));
+        let ways = &self.links.ways[begin..];
+        &ways[..ways.partition_point(|ways| ways.source == source)]
     }
 
-    /// Whether a node would be in [`Matrix::ways`] with a peer of which it has heard too little by
-    /// UDP, if it has a UDP cell of that peer.
+    /// Whether a node would be in [`Matrix::ways_from`] with a peer of which it has heard too
+    /// little by UDP, if it has a UDP cell of that peer.
     pub fn says_what_it_hears(&self, node: u16) -> bool {
         !self.links.are_ways_cut && self.row(node).is_some_and(|row| !row.is_deaf)
     }

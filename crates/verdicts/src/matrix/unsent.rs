@@ -10,7 +10,7 @@ use super::cell::Layer;
 /// queue that refuses a single probe is no fault.
 const FAILED_MIN: u32 = 2;
 /// The same as a share of the probes that were tried: one of this many.
-const FAILED_ONE_OF: u32 = 20;
+const FAILED_ONE_OF: u64 = 20;
 
 /// Probes of one family from a source to a peer that could not be sent for one reason: 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,9 @@ pub struct UnsentLink {
     pub layers: u8,
     /// Whether they were to be sent over IPv6.
     pub over_ipv6: bool,
+    /// The share of the probes that could not be sent, of the layer of which most could not: 1 to
+    /// 100 %.
+    pub percent: u8,
 }
 
 const _: () = assert!(size_of::<UnsentLink>() == 8);
@@ -48,15 +51,13 @@ impl UnsentLinks {
         recent: &RecentPeer,
         room: usize,
     ) -> bool {
-        if !is_unsent(recent) {
-            return true;
-        }
+        let Some(percent) = unsent_percent(recent) else { return true };
         let reason = recent.send_error_reason.unwrap_or(SendError::Other);
-        let found = UnsentLink { source, peer, reason, layers: layer.bit(), over_ipv6 };
+        let found = UnsentLink { source, peer, reason, layers: layer.bit(), over_ipv6, percent };
         let of_peer = self.0.iter_mut().rev().take_while(|link| (link.source, link.peer) == (source, peer));
         for link in of_peer {
             if (link.reason, link.over_ipv6) == (reason, over_ipv6) {
-                link.layers |= layer.bit();
+                (link.layers, link.percent) = (link.layers | layer.bit(), link.percent.max(percent));
                 return true;
             }
         }
@@ -69,11 +70,13 @@ impl UnsentLinks {
     }
 }
 
-/// Whether too many probes could not be sent: all of them, or more than chance explains.
-const fn is_unsent(recent: &RecentPeer) -> bool {
-    let tried = recent.sent.saturating_add(recent.send_errors);
-    let are_many = recent.send_errors >= FAILED_MIN && recent.send_errors.saturating_mul(FAILED_ONE_OF) >= tried;
-    recent.send_errors > 0 && (recent.sent == 0 || are_many)
+/// Returns the share of the probes that could not be sent, if these are too many: all of them, or
+/// more than chance explains. 1 to 100 %.
+fn unsent_percent(recent: &RecentPeer) -> Option<u8> {
+    let (errors, tried) = (u64::from(recent.send_errors), u64::from(recent.sent) + u64::from(recent.send_errors));
+    let are_many = recent.send_errors >= FAILED_MIN && errors * FAILED_ONE_OF >= tried;
+    let percent = (errors * 100).checked_div(tried).and_then(|percent| u8::try_from(percent).ok());
+    percent.filter(|_| errors > 0 && (recent.sent == 0 || are_many))
 }
 
 #[cfg(test)]
@@ -87,16 +90,16 @@ mod tests {
     #[test]
     fn a_link_counts_if_nothing_or_too_little_could_be_sent() {
         for (sent, errors, expected) in [
-            (60, 0, false),
-            (0, 0, false),
-            (0, 1, true),
-            (60, 1, false),
-            (38, 2, true),
-            (39, 2, false),
-            (0, u32::MAX, true),
-            (u32::MAX, u32::MAX, true),
+            (60, 0, None),
+            (0, 0, None),
+            (0, 1, Some(100)),
+            (60, 1, None),
+            (38, 2, Some(5)),
+            (39, 2, None),
+            (0, u32::MAX, Some(100)),
+            (u32::MAX, u32::MAX, Some(50)),
         ] {
-            assert_eq!(is_unsent(&recent(sent, errors, SendError::NoRoute)), expected, "{errors} of {sent}");
+            assert_eq!(unsent_percent(&recent(sent, errors, SendError::NoRoute)), expected, "{errors} of {sent}");
         }
     }
 
@@ -104,13 +107,15 @@ mod tests {
     fn the_layers_of_a_link_are_one_entry_per_family_and_reason() {
         let mut unsent = UnsentLinks::new(1_000);
         let mut add = |peer, layer, over_ipv6, reason, room| {
-            unsent.add((1, peer), (layer, over_ipv6), &recent(0, 60, reason), room)
+            let sent = if layer == Layer::Udp { 0 } else { 60 };
+            unsent.add((1, peer), (layer, over_ipv6), &recent(sent, 60, reason), room)
         };
         for layer in [Layer::Icmp, Layer::Udp, Layer::Tcp] {
             assert!(add(2, layer, true, SendError::NoRoute, 8) && add(2, layer, false, SendError::Prohibited, 8));
         }
         assert!(add(3, Layer::Icmp, true, SendError::NoRoute, 8) && !add(4, Layer::Icmp, true, SendError::NoRoute, 7));
-        let found: Vec<_> = unsent.0.iter().map(|link| (link.peer, link.layers, link.over_ipv6)).collect();
-        assert_eq!(found, [(2, 0b1101, true), (2, 0b1101, false), (3, 1, true)]);
+        let found: Vec<_> =
+            unsent.0.iter().map(|link| (link.peer, link.layers, link.over_ipv6, link.percent)).collect();
+        assert_eq!(found, [(2, 0b1101, true, 100), (2, 0b1101, false, 100), (3, 1, true, 50)]);
     }
 }

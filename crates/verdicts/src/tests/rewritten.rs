@@ -59,6 +59,15 @@ fn a_node_whose_address_is_rewritten_is_named_with_both_addresses() {
     assert_eq!(wording::notes(&judge_whole(&mesh.matrix).overall), Vec::<String>::new());
 }
 
+/// Half a minute after its pod was replaced, the lists of some agents do not have the address yet.
+#[test]
+fn requests_from_the_address_that_a_node_gives_itself_are_not_rewritten() {
+    let session = json!({"ssid": 0x1234, "addresses": ["10.0.0.101"]});
+    let mesh = mesh(&NODES, &["b", "c"], &Said { session, heard: all_hear(0x1234, 55) });
+    assert!(mesh.verdicts().is_empty(), "{:?}", mesh.verdicts());
+    assert_eq!(wording::notes(&judge_whole(&mesh.matrix).overall), Vec::<String>::new());
+}
+
 #[test]
 fn what_does_not_fit_leaves_the_loss_a_fault_and_is_a_note() {
     for (what, session, heard) in [

@@ -67,6 +67,35 @@ fn a_firewall_of_one_node_names_that_node_alone() {
     );
 }
 
+/// A limit of a firewall, or an interface whose queue is full, refuses some probes alone.
+#[test]
+fn what_is_refused_in_part_is_said_with_its_share() {
+    let refused_in_part = |errors: u32| {
+        let recent = json!({"seconds": 60.0, "sent": 60 - errors, "received": 60 - errors, "send_errors": errors,
+            "send_error_reason": "not_permitted"});
+        let mesh = mesh(&["a", "b", "c", "d"], |from, to| match from {
+            "c" => vec![with(peer(to, 0), "recent", recent.clone())],
+            _ => vec![peer(to, 0)],
+        });
+        (judged(&mesh).1, mesh.verdicts().first().map(evidence).unwrap_or_default())
+    };
+    for (errors, share, exact) in [(6, "10 %", "10.0 %"), (45, "75 %", "75.0 %")] {
+        let (headline, evidence) = refused_in_part(errors);
+        assert_eq!(
+            headline,
+            format!(
+                "c cannot send, for {share} of the probes of the last minute: not permitted, as by a firewall of its own"
+            )
+        );
+        assert!(
+            evidence.contains(&format!("{exact} of the last minute's probes over 3 of 3 links could not")),
+            "{evidence}"
+        );
+    }
+    assert_eq!(refused_in_part(60).0, "c cannot send: not permitted, as by a firewall of its own");
+    assert_eq!(refused_in_part(2).1, "", "one probe of thirty is no fault");
+}
+
 #[test]
 fn one_protocol_that_cannot_be_sent_is_named_and_echoes_alone_are_no_page() {
     for (label, name, severity) in [("udp", "UDP", "Critical"), ("tcp", "TCP", "Critical"), ("icmp", "ICMP", "Warning")]

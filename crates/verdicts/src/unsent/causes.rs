@@ -95,6 +95,8 @@ struct FamilyLink {
     peer: u16,
     reason: SendError,
     layers: u8,
+    /// The share of its probes that cannot be sent, in percent.
+    percent: u8,
 }
 
 /// A part over whose links probes cannot be sent.
@@ -107,6 +109,8 @@ struct UnsentCause {
     layers: u8,
     /// Number of links over which probes cannot be sent, and of all links.
     links: [u32; 2],
+    /// The share of the probes that cannot be sent over the median of these links, in percent.
+    percent: u8,
 }
 
 /// The links of one network and one family.
@@ -138,6 +142,7 @@ pub async fn add(scope: &NetworkScope<'_>, verdicts: &mut Vec<Verdict>) {
                 Some(same) => {
                     (same.family, same.layers) = (None, same.layers | cause.layers);
                     same.links = [0, 1].map(|place| same.links[place].max(cause.links[place]));
+                    same.percent = same.percent.max(cause.percent);
                 }
                 None => causes.push(cause),
             }
@@ -145,13 +150,14 @@ pub async fn add(scope: &NetworkScope<'_>, verdicts: &mut Vec<Verdict>) {
         // What one cannot send to the other, and the other to the one.
         for at in (0..causes.len()).rev() {
             let MeshPart::Link(a, b) = causes[at].part else { continue };
-            let UnsentCause { family, layers, reason, .. } = causes[at];
+            let UnsentCause { family, layers, reason, percent, .. } = causes[at];
             let back = |cause: &UnsentCause| {
                 (cause.part, cause.family, cause.layers, cause.reason) == (MeshPart::Link(b, a), family, layers, reason)
             };
             if let Some(place) = causes[..at].iter().position(back) {
                 let links = causes[at].links;
                 causes[place].links = [0, 1].map(|of| causes[place].links[of] + links[of]);
+                causes[place].percent = causes[place].percent.max(percent);
                 causes.remove(at);
             }
         }
@@ -218,14 +224,16 @@ impl<'m> FamilyLinks<'m> {
             slice.add(cells.len() + own.len()).await;
             let of_these = own.iter().filter(|link| link.over_ipv6 == over_ipv6 && link.layers & of_network != 0);
             let of_these = of_these.filter(|link| is_evidence(link.peer)).map(|link| {
-                let UnsentLink { peer, reason, layers, .. } = *link;
-                FamilyLink { source, peer, reason, layers: layers & of_network }
+                let UnsentLink { peer, reason, layers, percent, .. } = *link;
+                FamilyLink { source, peer, reason, layers: layers & of_network, percent }
             });
             let mut unsent: Vec<FamilyLink> = of_these.collect();
             unsent.sort_by_key(|link| link.peer);
             unsent.dedup_by(|later, first| {
                 let is_same = later.peer == first.peer;
-                first.layers |= if is_same { later.layers } else { 0 };
+                if is_same {
+                    (first.layers, first.percent) = (first.layers | later.layers, first.percent.max(later.percent));
+                }
                 is_same
             });
             for of_peer in cells.chunk_by(|a, b| a.peer() == b.peer()) {
@@ -260,12 +268,15 @@ impl<'m> FamilyLinks<'m> {
                 self.unsent.iter().partition(|link| part.has(self.matrix, link.source, link.peer));
             let count = |reason: SendError| of_part.iter().filter(|link| link.reason == reason).count();
             let reason = SendError::ALL.into_iter().max_by_key(|reason| (count(*reason), Reverse(*reason)));
+            let mut percents: Vec<u8> = of_part.iter().map(|link| link.percent).collect();
+            percents.sort_unstable();
             causes.push(UnsentCause {
                 part,
                 family,
                 reason: reason.unwrap_or(SendError::Other),
                 layers: of_part.iter().fold(0, |set, link| set | link.layers),
                 links: [u32::try_from(of_part.len()).unwrap_or(u32::MAX), self.all.count(part)],
+                percent: percents.get(percents.len() / 2).copied().unwrap_or(100),
             });
             self.unsent = rest;
         }
@@ -372,6 +383,9 @@ impl UnsentCause {
         verdict.weight = self.links[0].into();
         verdict.figures.set(Figure::Unsent, self.links[0].into());
         verdict.figures.set(Figure::UnsentOf, self.links[1].into());
+        if self.percent < 100 {
+            verdict.figures.set(Figure::UnsentRatio, f64::from(self.percent) / 100.0);
+        }
         verdict
     }
 }

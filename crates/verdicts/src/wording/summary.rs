@@ -77,7 +77,8 @@ fn unsent_summary(verdict: &Verdict) -> String {
         _ => (a.to_owned(), b.to_owned()),
     });
     let (unsent, all) = (of.count(Figure::Unsent), of.count(Figure::UnsentOf));
-    let has_no_route = verdict.reason == Some(SendError::NoRoute) && unsent == all;
+    let share = verdict.figures.get(Figure::UnsentRatio);
+    let has_no_route = verdict.reason == Some(SendError::NoRoute) && unsent == all && share.is_none();
     let finding = match (verdict.kind, verdict.direction, ends) {
         (_, Direction::Both, Some((a, b))) => format!("{a} and {b} cannot send{what} to each other"),
         (_, _, Some((a, b))) => format!("{a} cannot send{what} to {b}"),
@@ -91,7 +92,9 @@ fn unsent_summary(verdict: &Verdict) -> String {
         (Kind::Mesh, ..) => format!("most nodes cannot send{what}"),
         _ => format!("{subject} cannot send{what}"),
     };
-    format!("{finding}: {}", verdict.reason.unwrap_or(SendError::Other).words())
+    let share =
+        share.map(|share| format!(", for {} of the probes of the last minute", size(share))).unwrap_or_default();
+    format!("{finding}{share}: {}", verdict.reason.unwrap_or(SendError::Other).words())
 }
 
 /// Sums up what some flows of a link lose, or large packets.
