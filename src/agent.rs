@@ -11,7 +11,6 @@ mod other_nodes;
 mod udp_links;
 mod unsent;
 
-use std::io;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock, RwLock};
@@ -35,6 +34,7 @@ use crate::prober::{Probers, tcp, udp};
 use crate::profiling::{Profiling, ProfilingError};
 use crate::report::Session;
 use crate::statistics::Statistics;
+use crate::sys::error::{SystemError, system};
 use crate::sys::lacks::Lack;
 use crate::sys::settle::{self, MappedFiles};
 use crate::sys::stop::Stop;
@@ -75,23 +75,14 @@ pub enum RunError {
     #[error(transparent)]
     Serve(#[from] ServeError),
     /// The runtime, a signal handler or the timer.
-    #[error("cannot {operation}: {error}")]
-    System {
-        /// The operation that failed.
-        operation: &'static str,
-        /// The system's error.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
     /// The heap profile could not start.
     #[error(transparent)]
     Profiling(#[from] ProfilingError),
     /// Two metrics have the same name.
     #[error("cannot register the metrics: {0}")]
     Metrics(#[from] prometheus::Error),
-}
-
-fn system(operation: &'static str) -> impl Fn(io::Error) -> RunError {
-    move |error| RunError::System { operation, error }
 }
 
 /// Runs the agent until SIGTERM or SIGINT.

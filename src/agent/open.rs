@@ -5,13 +5,14 @@
 
 use std::net::SocketAddr;
 
-use super::{REPLIES_WAIT, RunError, system};
+use super::{REPLIES_WAIT, RunError};
 use crate::config::RunSettings;
 use crate::limits::NEW_PEER_SILENCE;
 use crate::peers::Method;
 use crate::prober::icmp::IcmpSockets;
 use crate::prober::{Icmp, IcmpProber, MonotonicClock, Probers, Settings, Sources, TcpProber, UdpProber, tcp, udp};
 use crate::sys::clock;
+use crate::sys::error::system;
 use crate::units::Nanos;
 
 /// Opens the sockets of all methods in use, and describes them for the log. Must be called within a

@@ -5,6 +5,7 @@
 //! | [`clock`] | the kernel's clocks |
 //! | [`console`] | standard output, safe for terminals |
 //! | [`descriptors`] | how many files and sockets the process may have open |
+//! | [`error`] | an operation of the system that has failed |
 //! | [`files`] | the operator's files, which are read again when they change |
 //! | [`lacks`] | what some kernels and sandboxes lack, logged once |
 //! | [`priority`] | which threads get a CPU first |
@@ -18,6 +19,7 @@
 pub mod clock;
 pub mod console;
 pub mod descriptors;
+pub mod error;
 pub mod files;
 pub mod lacks;
 pub mod priority;

@@ -44,10 +44,11 @@ use self::notices::{Notice, Phase, occurrence};
 use self::post::DeliveryOutcome;
 use self::state::ActState;
 use crate::commands::doctor::act::{ConditionMode, NODES_MAX};
-use crate::commands::fleet::{FleetError, on_event_loop, system};
+use crate::commands::fleet::on_event_loop;
 use crate::config::ActSettings;
 use crate::http::{Hosts, ServeError, Server};
 use crate::sys::clock;
+use crate::sys::error::{SystemError, system};
 use crate::sys::stop::Stop;
 use crate::{allocator, logging};
 
@@ -71,7 +72,7 @@ const NOTICES_MAX: usize = 64;
 pub enum ActError {
     /// An event loop or a signal handler failed.
     #[error(transparent)]
-    System(#[from] FleetError),
+    System(#[from] SystemError),
     /// Metrics cannot be served.
     #[error(transparent)]
     Serve(#[from] ServeError),

@@ -1,8 +1,8 @@
 //! `--history`: the verdicts of the last 24 hours, on which the judges agree.
 //!
-//! Any agent answers for all of them. So the agents are asked one after the other, until one
-//! answers. An agent is trusted no further than a judge: what it answers is bounded, and is printed
-//! without control characters.
+//! Any agent answers for all of them. So the agents are asked until one answers. An agent is
+//! trusted no further than a judge: what it answers is bounded, and is printed without control
+//! characters.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use super::judges::{BYTES_MAX, Judge, VERDICTS_MAX};
 use super::output::{Unanswered, count, finding, joined, stamp, tint};
 use super::{Conclusion, DoctorError};
-use crate::commands::fleet::ask::{self, AGENT_TIME, AgentAnswer, AskError, foreign, within};
-use crate::commands::fleet::{FleetError, system};
+use crate::commands::fleet::FleetError;
+use crate::commands::fleet::ask::{self, AgentAnswer, AskError, foreign};
 use crate::config::{AgentUrl, Agents};
 use crate::http::client::GetError;
 use crate::mesh::JUDGES;
@@ -21,6 +21,7 @@ use crate::mesh::verdicts::{Verdict, wording};
 use crate::report::at_most;
 use crate::sys::clock;
 use crate::sys::console::{self, json_line, printable};
+use crate::sys::error::system;
 use crate::sys::terminal::{Terminal, Tint};
 
 const PATH: &str = "/api/v1/history";
@@ -59,20 +60,20 @@ pub async fn run(agents: &Agents, json: bool, terminal: Terminal) -> Result<Conc
     Ok(Conclusion::Well)
 }
 
-/// Asks these agents one after the other, until one answers.
+/// Asks these agents until one answers, and names those that fail.
 async fn first(agents: &[AgentUrl], unanswered: &mut Vec<Unanswered>) -> Option<History> {
-    for url in agents {
-        let error = match within(AGENT_TIME, ask_agent(url)).await {
-            Ok(history) => return Some(history),
-            Err(AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE))) => {
+    let (history, failed) = ask::first(agents, |agent| async move { ask_agent(&agent).await }).await;
+    for (agent, error) in failed {
+        let error = match error {
+            AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE)) => {
                 "no judge answers it, and only judges keep the past".to_owned()
             }
-            Err(error) => error.to_string(),
+            error => error.to_string(),
         };
-        console::print_error(format_args!("{url}: {error}"));
-        unanswered.push(Unanswered { url: url.to_string(), error });
+        console::print_error(format_args!("{agent}: {error}"));
+        unanswered.push(Unanswered { url: agent.to_string(), error });
     }
-    None
+    history
 }
 
 async fn ask_agent(agent: &AgentUrl) -> Result<History, AskError> {

@@ -1,8 +1,7 @@
 //! What the judges of the mesh agree on, as an agent tells it.
 //!
 //! Any agent answers for all judges, by a few KB for a mesh of any size. So one agent is asked, and
-//! the next one if it fails, or if it has not answered within a second. A dead agent costs that
-//! second, however long its connection would take.
+//! the next one if it fails, or if it has not answered within a second.
 //!
 //! Judges keep no traces. If a verdict may have some, a few agents are asked for their own. All are
 //! asked only with `--collect`.
@@ -14,15 +13,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::timeout;
 
-use super::output::{Unanswered, count, joined};
+use super::output::{Examination, JudgedExtent, Unanswered, count, joined};
 use super::reading::MeshReading;
-use super::traces::OfVerdict;
 use crate::commands::fleet::ask::{self, AgentAnswer, AskError, Targets, foreign};
 use crate::config::{AgentUrl, Agents};
-use crate::http::client::GetError;
 use crate::limits::{JUDGE_DOCUMENT_BYTES_MAX, JUDGE_VERDICTS_MAX, MESH_REPORTS_MAX};
 use crate::mesh::JUDGES;
 use crate::mesh::verdicts::{MeshState, Overall, UnsentEntry, UnsentProbes, Verdict};
@@ -35,17 +31,8 @@ pub const BYTES_MAX: usize = 2 * JUDGE_DOCUMENT_BYTES_MAX;
 pub const VERDICTS_MAX: usize = 2 * JUDGE_VERDICTS_MAX;
 /// Missing nodes that an answer may list, for the same reason.
 const MISSING_MAX: usize = 2 * MESH_REPORTS_MAX;
-/// Time in which one of the agents must answer.
-const ALL_TIME: Duration = Duration::from_secs(10);
-/// How long an agent has before the next one is asked too. It asks three judges at a time, each of
-/// which has 1 s.
-const STEP: Duration = Duration::from_secs(1);
-/// Agents that are asked at the same time.
-const AGENTS_AT_ONCE: usize = 4;
-/// Agents that find no judge, after which no other is asked: they are of another version, or the
-/// mesh has no judge.
-const WITHOUT_JUDGES_MAX: usize = 3;
-
+/// Time in which agents must answer with their traces.
+const TRACES_TIME: Duration = Duration::from_secs(10);
 /// Agents that are asked for their traces. If there are more, none is asked: few of them would have
 /// any of a verdict. A report has some 50 KB.
 const TRACING_MAX: usize = 32;
@@ -75,30 +62,7 @@ pub struct JudgesSummary {
     /// The number of agents that were asked for their traces and have answered. None if no verdict
     /// can have a trace.
     #[serde(skip)]
-    tracing: Option<usize>,
-}
-
-/// What the judges agree on.
-#[derive(Debug)]
-pub struct JudgesFindings {
-    /// Says which judges have judged, and how much.
-    pub judged: JudgesSummary,
-    /// The state of the mesh in one line.
-    pub headline: String,
-    /// The state of the mesh.
-    pub state: MeshState,
-    /// The verdicts that hold, the gravest first.
-    pub verdicts: Vec<Verdict>,
-    /// The traces of their links.
-    pub traces: Vec<OfVerdict>,
-    /// Probes that could not be sent.
-    pub unsent: UnsentProbes,
-    /// What else is known of the mesh as a whole.
-    pub overall: Overall,
-    /// Nodes whose report is missing.
-    pub missing: Vec<Missing>,
-    /// Agents that were asked before one has answered.
-    pub unanswered: Vec<Unanswered>,
+    pub tracing: Option<usize>,
 }
 
 /// The answer of an agent. Without judges it says nothing of the mesh.
@@ -120,100 +84,67 @@ struct VerdictsAnswer {
     verdicts: Vec<Verdict>,
 }
 
-/// Asks these agents, until one knows what the judges agree on. None if none does.
-pub async fn agreed(agents: &[AgentUrl]) -> Option<JudgesFindings> {
-    let end = Instant::now() + ALL_TIME;
-    let mut waiting = agents.iter();
-    let (mut asked, mut without_judges, mut unanswered) = (JoinSet::new(), 0, Vec::new());
-    loop {
-        if without_judges == WITHOUT_JUDGES_MAX {
-            return None;
-        }
-        if asked.len() < AGENTS_AT_ONCE
-            && let Some(agent) = waiting.next().cloned()
-        {
-            asked.spawn(async move { (ask_agent(&agent).await, agent) });
-        }
-        let (answer, agent) = tokio::select! {
-            done = asked.join_next() => match done {
-                Some(Ok(done)) => done,
-                // Only a panic ends such a task without a result.
-                Some(Err(_)) => continue,
-                None => return None,
-            },
-            () = sleep(STEP) => continue,
-            () = sleep_until(end) => return None,
-        };
-        match answer {
-            Ok(document) if !document.judges.is_empty() => return Some(document.agreed(unanswered)),
-            Ok(_) | Err(AskError::Foreign { .. } | AskError::Get(GetError::Status(_))) => without_judges += 1,
-            Err(error) => unanswered.push(Unanswered { url: agent.to_string(), error: error.to_string() }),
-        }
-    }
+/// Asks these agents, until one knows what the judges agree on. None if none does. Agents that were
+/// asked before are not needed: a node whose agent is silent is known to the judges.
+pub async fn agreed(agents: &[AgentUrl]) -> Option<Examination> {
+    let (answer, failed) = ask::first(agents, |agent| async move { ask_agent(&agent).await }).await;
+    // An agent that knows of no judge has answered.
+    let silent = failed.iter().filter(|(_, error)| !error.is_refusal());
+    Some(answer?.agreed(silent.map(Unanswered::agent).collect()))
 }
 
 async fn ask_agent(agent: &AgentUrl) -> Result<VerdictsAnswer, AskError> {
     let text = AgentAnswer::request(agent, PATH).await?.whole(BYTES_MAX).await?;
-    serde_json::from_slice(&text).map_err(foreign(PATH))
+    let answer: VerdictsAnswer = serde_json::from_slice(&text).map_err(foreign(PATH))?;
+    if answer.judges.is_empty() { Err(foreign(PATH)("no judge answers")) } else { Ok(answer) }
 }
 
-impl JudgesFindings {
-    /// Does the same as [`JudgesFindings::with_traces`] with the agents to ask now. If a name
-    /// cannot be resolved, it has those of the agents that are known without it.
-    pub async fn with_traces_of(mut self, agents: &Agents) -> Self {
-        if !self.may_have_traces() {
-            return self;
-        }
-        let Targets { urls, unresolved } = ask::targets(agents).await.unwrap_or_else(|error| {
-            let urls = agents.own().into_iter().cloned().collect();
-            Targets { urls, unresolved: Some(error) }
-        });
-        self.unanswered.extend(unresolved.as_ref().map(Unanswered::dns));
-        self.with_traces(&urls).await
+/// Does the same as [`with_traces`] with the agents to ask now. If a name cannot be resolved, it
+/// has those of the agents that are known without it.
+pub async fn with_traces_of(mut agreed: Examination, agents: &Agents) -> Examination {
+    if !may_have_traces(&agreed) {
+        return agreed;
     }
+    let Targets { urls, unresolved } = ask::targets(agents).await.unwrap_or_else(|error| {
+        let urls = agents.own().into_iter().cloned().collect();
+        Targets { urls, unresolved: Some(error) }
+    });
+    agreed.unanswered.extend(unresolved.as_ref().map(Unanswered::dns));
+    with_traces(agreed, &urls).await
+}
 
-    fn may_have_traces(&self) -> bool {
-        self.verdicts.iter().any(Verdict::is_loss)
-    }
+fn may_have_traces(agreed: &Examination) -> bool {
+    agreed.verdicts.iter().any(Verdict::is_loss)
+}
 
-    /// Asks these agents for their traces, if they are few, and if a verdict may have any. Agents
-    /// that do not answer in time are left out.
-    pub async fn with_traces(mut self, agents: &[AgentUrl]) -> Self {
-        if !self.may_have_traces() {
-            return self;
-        }
-        let (agents, mut reading) = (if agents.len() > TRACING_MAX { &[] } else { agents }, MeshReading::default());
-        let ask_report = |agent: AgentUrl| async move { ask::report(&agent).await };
-        let take = |document, answer: Result<Vec<u8>, AskError>| {
-            // A report that breaks off has its first traces.
-            let _ = answer.map(|text| reading.report(document, &text));
-        };
-        let _ = timeout(ALL_TIME, ask::each(agents, ask_report, take)).await;
-        let (_, _, reports, facts) = reading.finish();
-        self.traces = facts.traces.by_verdict(&self.verdicts);
-        self.judged.tracing = Some(reports);
-        self
+/// Asks these agents for their traces, if they are few, and if a verdict may have any. Agents that
+/// do not answer in time are left out.
+pub async fn with_traces(agreed: Examination, agents: &[AgentUrl]) -> Examination {
+    if !may_have_traces(&agreed) {
+        return agreed;
     }
+    let (agents, mut reading) = (if agents.len() > TRACING_MAX { &[] } else { agents }, MeshReading::default());
+    let ask_report = |agent: AgentUrl| async move { ask::report(&agent).await };
+    let take = |document, answer: Result<Vec<u8>, AskError>| {
+        // A report that breaks off has its first traces.
+        let _ = answer.map(|text| reading.report(document, &text));
+    };
+    let _ = timeout(TRACES_TIME, ask::each(agents, ask_report, take)).await;
+    agreed.with_traces(reading)
 }
 
 impl VerdictsAnswer {
-    fn agreed(self, unanswered: Vec<Unanswered>) -> JudgesFindings {
+    fn agreed(self, unanswered: Vec<Unanswered>) -> Examination {
         let Self { judges, nodes, missing, missing_not_listed, not_gathered, headline, state, .. } = self;
-        let Self { mut unsent, overall, verdicts, .. } = self;
+        let Self { mut unsent, overall, mut verdicts, .. } = self;
         unsent.unsent.retain(UnsentEntry::is_bounded);
+        verdicts.retain(Verdict::holds);
         let overall = if overall.is_bounded() { overall } else { Overall::default() };
         let age_seconds = judges.iter().map(|judge| judge.age_seconds).fold(0.0, f64::max);
-        JudgesFindings {
-            judged: JudgesSummary { judges, age_seconds, nodes, missing_not_listed, not_gathered, tracing: None },
-            headline,
-            state,
-            verdicts: verdicts.into_iter().filter(Verdict::holds).collect(),
-            traces: Vec::new(),
-            unsent,
-            overall,
-            missing,
-            unanswered,
-        }
+        let judged = JudgesSummary { judges, age_seconds, nodes, missing_not_listed, not_gathered, tracing: None };
+        let (unread, traces, act, extent) = (Vec::new(), Vec::new(), None, JudgedExtent::Judges(judged));
+        Examination { headline, state, verdicts, traces, unsent, overall, missing, unanswered, unread, act, extent }
+            .with_true_headline()
     }
 }
 

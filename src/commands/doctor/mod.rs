@@ -29,10 +29,11 @@ mod reading;
 mod traces;
 mod watch;
 
-use crate::commands::fleet::{FleetError, ask, on_event_loop, system};
+use crate::commands::fleet::{FleetError, ask, on_event_loop};
 use crate::config::{DoctorSettings, Shows, Verdicts};
 use crate::mesh::domains::DomainsFile;
 use crate::sys::console;
+use crate::sys::error::{SystemError, system};
 use crate::sys::terminal::Terminal;
 use act::ActSummary;
 use file::FileError;
@@ -63,9 +64,12 @@ impl Conclusion {
 /// The reason why there is no judgement.
 #[derive(Debug, thiserror::Error)]
 pub enum DoctorError {
-    /// No agent could be asked, or the system failed.
+    /// No agent could be asked.
     #[error(transparent)]
     Fleet(#[from] FleetError),
+    /// The runtime, a signal handler or standard output failed.
+    #[error(transparent)]
+    System(#[from] SystemError),
     /// No agent has given a report.
     #[error("none of {} agents answers", .0.len())]
     Silent(Vec<Unanswered>),
@@ -144,11 +148,11 @@ async fn examine(verdicts: &Verdicts, domains: Option<&DomainsFile>) -> Result<E
             if let Some(own) = agents.own()
                 && let Some(agreed) = judges::agreed(std::slice::from_ref(own)).await
             {
-                return Ok(Examination::agreed(agreed.with_traces_of(agents).await));
+                return Ok(judges::with_traces_of(agreed, agents).await);
             }
             let targets = ask::targets(agents).await.map_err(FleetError::from)?;
             match judges::agreed(&targets.urls).await {
-                Some(agreed) => Ok(Examination::agreed(agreed.with_traces(&targets.urls).await)),
+                Some(agreed) => Ok(judges::with_traces(agreed, &targets.urls).await),
                 None => Ok(asked::examine(agents, targets, domains()).await?.instead_of_judges()),
             }
         }

@@ -6,9 +6,11 @@ use serde::Serialize;
 
 use super::Conclusion;
 use super::act::ActSummary;
-use super::judges::{Judge, JudgesFindings, JudgesSummary};
+use super::judges::{Judge, JudgesSummary};
 use super::reading::{MeshReading, OFFLINE_MESH_BYTES_MAX, OldList};
 use super::traces::{OfVerdict, Traced};
+use crate::commands::fleet::ask::AskError;
+use crate::config::AgentUrl;
 use crate::discovery::dns::ResolveError;
 use crate::limits::OFFLINE_NODES_MAX;
 use crate::mesh::matrix::RowPresence;
@@ -22,19 +24,19 @@ use crate::sys::terminal::{Terminal, Tint};
 #[derive(Debug, Serialize)]
 pub struct Examination {
     /// The summary in one line.
-    headline: String,
+    pub(super) headline: String,
     /// Whether all is well, links have losses without a known cause, or there is a cause.
-    state: MeshState,
+    pub(super) state: MeshState,
     /// Verdicts, the most severe first.
     #[serde(serialize_with = "wording::worded")]
     pub verdicts: Vec<Verdict>,
     /// The traces of the links that a verdict is about, as their sources report them.
-    traces: Vec<OfVerdict>,
+    pub(super) traces: Vec<OfVerdict>,
     /// Probes that could not be sent.
     #[serde(flatten)]
-    unsent: UnsentProbes,
+    pub(super) unsent: UnsentProbes,
     /// What else is known of the mesh as a whole.
-    overall: Overall,
+    pub(super) overall: Overall,
     /// Nodes whose report is missing or incomplete.
     pub missing: Vec<Missing>,
     /// Agents that were asked and gave no valid answer.
@@ -43,16 +45,16 @@ pub struct Examination {
     pub unread: Vec<Unread>,
     /// What act has done. None if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
-    act: Option<ActSummary>,
+    pub(super) act: Option<ActSummary>,
     /// Says whether judges have judged, and how much.
     #[serde(flatten)]
-    extent: JudgedExtent,
+    pub(super) extent: JudgedExtent,
 }
 
 /// Says whether judges have judged, and how much.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum JudgedExtent {
+pub(super) enum JudgedExtent {
     /// The judges of the mesh have.
     Judges(JudgesSummary),
     /// `doctor` has.
@@ -61,7 +63,7 @@ enum JudgedExtent {
 
 /// How much `doctor` has judged itself.
 #[derive(Debug, Serialize)]
-struct JudgedHere {
+pub(super) struct JudgedHere {
     /// No judge has judged.
     judges: [Judge; 0],
     /// Whether judges were asked for, and none has answered.
@@ -100,6 +102,11 @@ pub struct Unanswered {
 }
 
 impl Unanswered {
+    /// Returns the entry for an agent.
+    pub fn agent((agent, error): &(AgentUrl, AskError)) -> Self {
+        Self { url: agent.to_string(), error: error.to_string() }
+    }
+
     /// Returns the entry for a Service that could not be resolved, so that some of its agents were
     /// not asked.
     pub fn dns(error: &ResolveError) -> Self {
@@ -135,15 +142,6 @@ impl fmt::Display for Unread {
 }
 
 impl Examination {
-    /// Returns what the judges agree on. Agents that were asked before one has answered are not
-    /// needed: a node whose agent is silent is known to the judges.
-    pub fn agreed(agreed: JudgesFindings) -> Self {
-        let JudgesFindings { judged, headline, state, verdicts, traces, unsent, overall, missing, unanswered } = agreed;
-        let (unread, act, extent) = (Vec::new(), None, JudgedExtent::Judges(judged));
-        Self { headline, state, verdicts, traces, unsent, overall, missing, unanswered, unread, act, extent }
-            .with_true_headline()
-    }
-
     /// Judges everything that was read.
     pub fn judged(reading: MeshReading) -> Self {
         let (matrix, missing, rows, facts) = reading.finish();
@@ -198,6 +196,16 @@ impl Examination {
         Self { unread, ..self }.with_true_headline()
     }
 
+    /// Returns the report with the traces that were read.
+    pub fn with_traces(mut self, reading: MeshReading) -> Self {
+        let (_, _, reports, facts) = reading.finish();
+        self.traces = facts.traces.by_verdict(&self.verdicts);
+        if let JudgedExtent::Judges(judged) = &mut self.extent {
+            judged.tracing = Some(reports);
+        }
+        self
+    }
+
     /// Returns the report with what act has done.
     pub fn with_act(self, act: Option<ActSummary>) -> Self {
         Self { act, ..self }
@@ -212,7 +220,7 @@ impl Examination {
     }
 
     /// Corrects the headline: it knows only the judged reports, not the missing ones.
-    fn with_true_headline(mut self) -> Self {
+    pub(super) fn with_true_headline(mut self) -> Self {
         if self.outcome() == Conclusion::Unknown && self.is_measured() {
             let parts = self.not_judged().into_iter().filter(|(number, ..)| *number > 0);
             let parts: Vec<String> = parts.map(|(number, of, what)| format!("{} {what}", count(number, of))).collect();

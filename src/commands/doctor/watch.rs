@@ -15,12 +15,12 @@ use tokio::time::{Instant, sleep_until};
 use super::output::{Examination, finding, stamp, tint, title};
 use super::{Conclusion, DoctorError, examine, file};
 use crate::allocator;
-use crate::commands::fleet::{FleetError, system};
 use crate::config::{DoctorSettings, Verdicts};
 use crate::mesh::domains::DomainsFile;
 use crate::mesh::verdicts::{Verdict, wording};
 use crate::sys::clock;
 use crate::sys::console::{self, OutputReader, json_line, printable};
+use crate::sys::error::{SystemError, system};
 use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::{Terminal, Tint};
 
@@ -66,7 +66,7 @@ pub async fn run(
 
 /// Prints what has changed, and waits until the next examination. Returns whether the output
 /// still has a reader.
-async fn show(text: Option<String>, next: Instant) -> Result<bool, FleetError> {
+async fn show(text: Option<String>, next: Instant) -> Result<bool, SystemError> {
     let text = text.unwrap_or_default();
     if !console::print_in_pieces(text).await.map_err(system("write to standard output"))? {
         return Ok(false);
@@ -135,7 +135,12 @@ impl Watched {
         let examination = match result {
             Ok(examination) => examination,
             Err(error) => {
-                let error = error.to_string();
+                let reason = match &error {
+                    DoctorError::Silent(silent) => silent.first(),
+                    _ => None,
+                };
+                let reason = reason.map(|first| format!(": {}: {}", first.url, first.error)).unwrap_or_default();
+                let error = format!("{error}{reason}");
                 self.failed = Some(error.clone());
                 let is_change = failed_before.is_none_or(|before| before != error);
                 return is_change.then(|| Changes {
@@ -267,7 +272,7 @@ impl Changes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::doctor::output::Unread;
+    use crate::commands::doctor::output::{Unanswered, Unread};
     use crate::commands::doctor::reading::MeshReading;
 
     const NODES: [&str; 4] = ["a", "b", "c", "d"];
@@ -292,6 +297,21 @@ mod tests {
 
     fn silent() -> Result<Examination, DoctorError> {
         Err(DoctorError::Silent(Vec::new()))
+    }
+
+    #[test]
+    fn silence_is_printed_with_what_an_agent_fails_by() {
+        let mut watched = Watched::default();
+        let mut take = |error: &str| {
+            let silent = Unanswered { url: "http://a".into(), error: error.into() };
+            let changes = watched.take(Err(DoctorError::Silent(vec![silent])), 951_782_399);
+            changes.map(|changes| changes.text(Terminal::PLAIN))
+        };
+        for error in ["refused", "no answer within 10s"] {
+            let text = take(error).expect("another error is a change");
+            assert!(text.contains(&format!("none of 1 agents answers: http://a: {error}")), "{text}");
+        }
+        assert_eq!(take("no answer within 10s"), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use hyper::{Request, StatusCode, header};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::config::{AgentUrl, Agents, Host};
 use crate::discovery::dns::{self, AddressFamily, ResolveError, Servers};
@@ -24,6 +25,15 @@ const AGENTS_AT_ONCE: usize = 8;
 /// Timeout of one agent, the look-up of its name included. An agent renders a report of 5,000 peers
 /// in about 50 ms.
 pub const AGENT_TIME: Duration = Duration::from_secs(10);
+/// How long an agent has before [`first`] asks the next one too. It asks three judges at a time,
+/// each of which has 1 s.
+const STEP: Duration = Duration::from_secs(1);
+/// Agents that are asked in the order in which they are given: each of them has its turn within
+/// [`AGENT_TIME`].
+const ASKED_IN_ORDER_MAX: usize = 10;
+/// Agents that answer something else, after which no other is asked: they are of another version,
+/// or the mesh has no judge.
+const REFUSALS_MAX: usize = 3;
 /// Timeout of the agent beside the command, if it may not be there.
 const OWN_TIME: Duration = Duration::from_secs(1);
 
@@ -44,6 +54,13 @@ pub enum AskError {
         /// What is wrong with the answer.
         reason: String,
     },
+}
+
+impl AskError {
+    /// Whether something has answered, and not with what was asked for.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Foreign { .. } | Self::Get(GetError::Status(_)))
+    }
 }
 
 /// The agents that are asked now.
@@ -170,6 +187,45 @@ where
     }
 }
 
+/// Asks one agent after the other until one has an answer that counts. The next one is asked after
+/// a second, or at once if one fails: a dead agent costs that second, however long its connection
+/// would take. Returns the errors of the others, too.
+pub async fn first<T, F>(agents: &[AgentUrl], ask: impl Fn(AgentUrl) -> F) -> (Option<T>, Vec<(AgentUrl, AskError)>)
+where
+    F: Future<Output = Result<T, AskError>> + Send + 'static,
+    T: Send + 'static,
+{
+    let mut order: Vec<usize> = (0..agents.len()).collect();
+    if order.len() > ASKED_IN_ORDER_MAX {
+        // The list may have those of a rack or a zone that is off beside each other.
+        order.sort_by_key(|place| place.reverse_bits());
+    }
+    let (mut waiting, end) = (order.into_iter(), Instant::now() + AGENT_TIME);
+    let (mut asked, mut failed, mut refusals) = (JoinSet::new(), Vec::new(), 0);
+    while refusals < REFUSALS_MAX {
+        let is_time_left = Instant::now() < end;
+        if is_time_left && let Some(place) = waiting.next() {
+            let (agent, answer) = (agents[place].clone(), ask(agents[place].clone()));
+            let late = |_| Err(GetError::Time(AGENT_TIME).into());
+            asked.spawn(async move { (agent, timeout_at(end, answer).await.unwrap_or_else(late)) });
+        }
+        tokio::select! {
+            done = asked.join_next() => match done {
+                Some(Ok((_, Ok(answer)))) => return (Some(answer), failed),
+                Some(Ok((agent, Err(error)))) => {
+                    refusals += usize::from(error.is_refusal());
+                    failed.push((agent, error));
+                }
+                // Only a panic ends such a task without a result.
+                Some(Err(error)) => log::error!("asking an agent: {error}"),
+                None => break,
+            },
+            () = sleep(STEP), if is_time_left => {}
+        }
+    }
+    (None, failed)
+}
+
 /// Limits the time of a request to one agent.
 ///
 /// # Errors
@@ -260,8 +316,8 @@ impl AgentAnswer {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::TcpListener;
@@ -356,7 +412,7 @@ mod tests {
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                 // Later requests are answered sooner.
-                tokio::time::sleep(Duration::from_millis(u64::from(100 - agent.port))).await;
+                sleep(Duration::from_millis(u64::from(100 - agent.port))).await;
                 now.fetch_sub(1, Ordering::Relaxed);
                 agent.port
             }
@@ -365,6 +421,40 @@ mod tests {
         each(&all, ask, |index, port| answers[index] = port).await;
         assert!(answers.into_iter().eq(1..=50), "{answers:?}");
         assert_eq!(most.load(Ordering::Relaxed), AGENTS_AT_ONCE);
+    }
+
+    /// The ports of the agents that `first` asks, if those up to `dead` are silent and all others
+    /// answer `of_others`.
+    async fn asked_first(count: u16, dead: u16, of_others: fn() -> Result<u16, AskError>) -> (bool, Vec<u16>) {
+        let host = || Host::Address(Ipv4Addr::LOCALHOST.into());
+        let all: Vec<AgentUrl> = (1..=count).map(|port| AgentUrl { host: host(), port }).collect();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let ask = |agent: AgentUrl| {
+            asked.lock().unwrap().push(agent.port);
+            async move { if agent.port <= dead { std::future::pending().await } else { of_others() } }
+        };
+        let (answer, _) = first(&all, ask).await;
+        let asked = asked.lock().unwrap().clone();
+        (answer.is_some(), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_agents_do_not_keep_others_from_being_asked() {
+        let begun = Instant::now();
+        assert_eq!(asked_first(6, 5, || Ok(0)).await, (true, vec![1, 2, 3, 4, 5, 6]));
+        assert!(begun.elapsed() < Duration::from_secs(6));
+        let (is_found, asked) = asked_first(300, 100, || Ok(0)).await;
+        assert!(is_found && asked.len() < 4, "a third of a long list: {asked:?}");
+        let begun = Instant::now();
+        assert!(!asked_first(300, 300, || Ok(0)).await.0);
+        assert!((AGENT_TIME..AGENT_TIME + STEP).contains(&begun.elapsed()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_three_agents_that_know_no_answer_none_is_asked() {
+        let none = || Err(AskError::Get(GetError::Status(StatusCode::SERVICE_UNAVAILABLE)));
+        assert_eq!(asked_first(5_000, 0, none).await.1.len(), REFUSALS_MAX);
+        assert_eq!(asked_first(2, 0, none).await, (false, vec![1, 2]));
     }
 
     /// Returns the result of `lines` for an agent that answers with this body. The limits are 8

@@ -15,14 +15,13 @@ mod groups;
 mod nodes;
 mod summary;
 
-use std::io;
-
 use tokio::time::{Instant, sleep_until};
 
 use crate::allocator;
 use crate::config::{FleetSettings, Form};
 use crate::discovery::dns::ResolveError;
 use crate::sys::console::{self, json_line, printable};
+use crate::sys::error::{SystemError, system};
 use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::Terminal;
 use ask::Targets;
@@ -38,25 +37,15 @@ pub enum FleetError {
     #[error("none of {0} agents answers")]
     Silent(usize),
     /// The runtime, a signal handler, or standard output.
-    #[error("cannot {operation}: {error}")]
-    System {
-        /// The operation that failed.
-        operation: &'static str,
-        /// The system's error.
-        error: io::Error,
-    },
-}
-
-/// Adds the operation that failed to an error of the system.
-pub fn system(operation: &'static str) -> impl FnOnce(io::Error) -> FleetError {
-    move |error| FleetError::System { operation, error }
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Runs `asking` on a separate event loop.
 ///
 /// # Errors
 /// As `asking`, and if the event loop cannot be created.
-pub fn on_event_loop<T, E: From<FleetError>>(asking: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+pub fn on_event_loop<T, E: From<SystemError>>(asking: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build().map_err(system("start an event loop"))?;
     let done = runtime.block_on(asking);

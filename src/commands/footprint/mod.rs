@@ -15,6 +15,7 @@ use crate::config::{FootprintSettings, FootprintSubject};
 use crate::memory::place::ProcDir;
 use crate::memory::{name, process};
 use crate::sys::console;
+use crate::sys::error::{SystemError, system};
 use crate::sys::proc;
 use output::Process;
 use programs::Programs;
@@ -35,13 +36,8 @@ pub enum FootprintError {
     #[error("cannot read the memory of process {0}: permission denied; run as its user, or as root (CAP_SYS_PTRACE)")]
     NoPermission(u32),
     /// Any other error of the system.
-    #[error("cannot {operation}: {error}")]
-    System {
-        /// The operation that failed.
-        operation: String,
-        /// The system's error.
-        error: io::Error,
-    },
+    #[error(transparent)]
+    System(#[from] SystemError),
     /// No other kube-canary is running.
     #[error("no other kube-canary is running here: name a process with --pid, or a program with --filter")]
     NoAgent,
@@ -76,11 +72,8 @@ pub fn run(settings: &FootprintSettings) -> Result<(), FootprintError> {
             }
         }
     }
-    console::print(&text).map(drop).map_err(system("write to standard output"))
-}
-
-fn system(operation: impl Into<String>) -> impl FnOnce(io::Error) -> FootprintError {
-    move |error| FootprintError::System { operation: operation.into(), error }
+    console::print(&text).map_err(system("write to standard output"))?;
+    Ok(())
 }
 
 /// Returns the ids of all processes except our own.
@@ -125,7 +118,7 @@ fn process(id: u32) -> Result<Process, FootprintError> {
         io::ErrorKind::PermissionDenied => FootprintError::NoPermission(id),
         io::ErrorKind::NotFound if directory.open("stat").is_ok() => FootprintError::NoMemory(id),
         _ if is_gone(&error) => FootprintError::Gone(id),
-        _ => system(format!("read the memory of process {id}"))(error),
+        _ => system(format!("read the memory of process {id}"))(error).into(),
     };
     let footprint = process::read(directory).map_err(refused)?;
     let (Ok(name) | Err((name, _))) = name::program_name(id);

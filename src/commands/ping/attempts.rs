@@ -17,14 +17,15 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::outbox::PingOutbox;
 use super::output::PingForm;
 use super::rtts::Rtts;
-use super::{IDLE, PingError, WRITE, system, unless_reader_is_gone};
+use super::{IDLE, PingError, WRITE, unless_reader_is_gone};
 use crate::checks::{
-    AddressQuestions, Attempt, CheckHost, CheckTarget, Context, DnsRecord, Resolution, addresses, attempt, system_dns,
+    AddressQuestions, Attempt, CheckTarget, Context, DnsRecord, Host, Resolution, addresses, attempt, system_dns,
 };
 use crate::commands::fleet::ask;
 use crate::config::{PingChecks, PingSettings};
 use crate::discovery::dns::AddressFamily;
 use crate::sys::console::WRITE_RETRY;
+use crate::sys::error::system;
 use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::Terminal;
 use crate::units::Nanos;
@@ -111,7 +112,7 @@ async fn addresses_of_nodes(settings: &PingSettings, checks: &PingChecks) -> Vec
     let mut found = Vec::with_capacity(checks.targets.len());
     for check in &checks.targets {
         found.push(match check.target.host() {
-            Some((CheckHost::Name(name), _)) => ask::node_addresses(&settings.own, name, AddressFamily::Any).await,
+            Some((Host::Name(name), _)) => ask::node_addresses(&settings.own, name, AddressFamily::Any).await,
             _ => Vec::new(),
         });
     }
@@ -207,7 +208,7 @@ impl Attempts {
     fn end(&mut self) -> Result<(), PingError> {
         let tallies = self.targets.iter().map(|target| (&*target.name, &target.tally));
         lines::summary(&mut self.outbox.text, self.form, tallies);
-        self.outbox.finish().map_err(system(WRITE))
+        Ok(self.outbox.finish().map_err(system(WRITE))?)
     }
 }
 

@@ -36,6 +36,7 @@ use crate::prober::udp::UdpSocketError;
 use crate::prober::udp::trace::TracedFlow;
 use crate::prober::{Clock as _, Event, Flow, MonotonicClock, Observation, Pacer};
 use crate::sys::console::WRITE_RETRY;
+use crate::sys::error::{SystemError, system};
 use crate::sys::priority;
 use crate::sys::stop::StopOrEof;
 use crate::sys::terminal::Terminal;
@@ -74,17 +75,8 @@ pub enum PingError {
         error: ResolveError,
     },
     /// The runtime, a signal handler, the timer or standard output failed.
-    #[error("cannot {operation}: {error}")]
-    System {
-        /// The operation that failed.
-        operation: &'static str,
-        /// The error of the system.
-        error: io::Error,
-    },
-}
-
-fn system(operation: &'static str) -> impl Fn(io::Error) -> PingError {
-    move |error| PingError::System { operation, error }
+    #[error(transparent)]
+    System(#[from] SystemError),
 }
 
 /// Probes the targets until each has had its number of probes, a signal arrives, or the reader of
@@ -130,7 +122,7 @@ async fn serve(settings: &PingSettings) -> Result<bool, PingError> {
 /// If the reader of the output is gone, no summary is written, and that is no error.
 fn unless_reader_is_gone(done: Result<(), PingError>) -> Result<(), PingError> {
     match done {
-        Err(PingError::System { error, .. }) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(PingError::System(SystemError { error, .. })) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         done => done,
     }
 }
@@ -244,7 +236,7 @@ impl Ping {
         output::summary(&mut outbox.text, *form, labels.iter().zip(tallies.iter()));
         let port = |index, flow| self.probes.source_port(SlotId::at(index), flow);
         flows::summary(&mut outbox.text, *form, labels, flows, port);
-        outbox.finish().map_err(system(WRITE))
+        Ok(outbox.finish().map_err(system(WRITE))?)
     }
 }
 

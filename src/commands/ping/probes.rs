@@ -11,6 +11,7 @@ use crate::prober::icmp::IcmpSockets;
 use crate::prober::udp::trace::{Reason, TracedFlow};
 use crate::prober::udp::{Explorer, Udp, UdpSockets, UdpWire as _};
 use crate::prober::{Clock as _, Flow, Icmp, IcmpProber, MonotonicClock, Pacer, Settings, Sources, UdpProber};
+use crate::sys::error::system;
 use crate::units::Nanos;
 
 /// The sockets, which are opened before any name is resolved.
@@ -32,10 +33,7 @@ impl Wires {
         let sockets = any(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))?;
         if udp.trace && !sockets.abilities().errors {
             let error = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-            return Err(PingError::System {
-                operation: "trace paths, because this kernel reports no ICMP errors",
-                error,
-            });
+            return Err(system("trace paths, because this kernel reports no ICMP errors")(error).into());
         }
         Ok(Self::Udp(sockets, udp))
     }
@@ -153,7 +151,9 @@ impl UdpProbes {
 
     fn turn(&mut self, results: &mut Results) -> bool {
         let as_of = self.prober.clock().now();
-        let drained = self.prober.turn_with(&mut |observation| results.observe(observation), &mut self.explorer);
+        let Self { prober, explorer, .. } = self;
+        let observe = &mut |observation| results.observe(observation);
+        let drained = prober.turn_with(observe, &mut |delivery| explorer.deliver(delivery));
         let losing = results.losing.drain(..);
         self.untraced.extend(losing.filter(|flow| self.traces && flow.1 != Flow(0)));
         if self.waits_to_trace()
