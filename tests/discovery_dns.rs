@@ -16,7 +16,7 @@ use kube_canary::discovery::dns::{DnsConfig, ResolveError, Servers, Settings, ru
 use kube_canary::discovery::{PeerSpec, Readiness, Update};
 use nameserver::{Asked, NameServer, Say};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -196,6 +196,38 @@ fn the_search_list_is_tried_once_and_then_the_name_that_answered() {
         for _ in 0..6 {
             assert_eq!(mesh.question(|_| true).await.name, "canary.svc.cluster.local.");
         }
+    });
+}
+
+#[test]
+fn a_domain_that_answers_without_records_is_not_taken_for_the_one_that_is_meant() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        // The Service is not there yet, and the domain after its own has records of another kind.
+        dns.say("canary.svc.cluster.local.", some(&[]), some(&[]));
+        let (_held, port) = silent_port().await;
+        let mut mesh = Mesh::start("canary", port, dns);
+        while mesh.dns.asked.recv().await.expect("a question").name != "canary." {}
+        mesh.dns.say(NAME, some(&["127.8.0.1"]), some(&[]));
+        while mesh.addresses().await != [ip("127.8.0.1")] {}
+    });
+}
+
+#[test]
+fn a_silent_server_is_waited_for_once_in_a_search() {
+    leaks::run(async {
+        let dns = NameServer::start().await;
+        dns.say("canary.", some(&["127.8.0.1"]), some(&[]));
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let Servers::Fixed(mut settings) = asking(&dns, SHORT) else { panic!("fixed servers") };
+        settings.servers.insert(0, silent.local_addr().unwrap());
+        let found = service_addresses(&Servers::Fixed(settings), "canary").await;
+        assert_eq!(found.expect("addresses"), [ip("127.8.0.1")]);
+        let mut asked = 0;
+        while silent.try_recv(&mut [0; 512]).is_ok() {
+            asked += 1;
+        }
+        assert_eq!(asked, 2, "for both families of the first domain");
     });
 }
 

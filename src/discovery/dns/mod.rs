@@ -235,7 +235,7 @@ struct DnsSource<'a> {
     requests: IdentityRequests,
     /// The look-up in progress, on the same current-thread runtime.
     lookup: JoinSet<Result<Resolved, ResolveError>>,
-    /// The candidate of the search list that answered last.
+    /// The candidate of the search list that has records.
     answered_by: Option<String>,
     /// When to look up next. None while a look-up is in progress.
     resolve_at: Option<Instant>,
@@ -282,7 +282,8 @@ impl DnsSource<'_> {
                     LookupChange::Same => self.confirmed = true,
                     LookupChange::Unsure => {}
                 }
-                self.answered_by = Some(found.name);
+                // Without records, the name that is meant may be of another domain.
+                self.answered_by = found.ttl.is_some().then_some(found.name);
                 self.publish_early();
             }
             Err(error) => {

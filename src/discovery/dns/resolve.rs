@@ -13,6 +13,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -119,10 +120,12 @@ async fn walk(servers: &Servers, name: &str) -> Result<Resolved, ResolveError> {
         Servers::Fixed(settings) => settings.clone(),
     };
     let (mut empty, mut failed) = (None, None);
+    let first = AtomicUsize::new(0);
     for candidate in candidates(name, &settings) {
         // A search domain that makes the name too long is not a candidate.
         let Ok(wire_name) = wire::encode_name(&candidate) else { continue };
-        let (ipv4, ipv6) = tokio::join!(ask(&settings, &wire_name, wire::A), ask(&settings, &wire_name, wire::AAAA));
+        let of_family = |kind| ask(&settings, &first, &wire_name, kind);
+        let (ipv4, ipv6) = tokio::join!(of_family(wire::A), of_family(wire::AAAA));
         match merge(ipv4, ipv6, candidate) {
             Ok(Some(found)) if found.ttl.is_some() => return Ok(found),
             Ok(Some(none)) => empty = empty.or(Some(none)),
@@ -174,12 +177,17 @@ struct LookupFailure {
     is_answer: bool,
 }
 
-/// Asks each server in turn, `attempts` times, until one answers.
-async fn ask(settings: &Settings, name: &[u8], kind: u16) -> FamilyAnswer {
+/// Asks each server in turn, `attempts` times, until one answers. The one that has answered last is
+/// the `first` of the next question: a silent one would otherwise take its whole time for each
+/// domain of the search list, and leave none for the right one.
+async fn ask(settings: &Settings, first: &AtomicUsize, name: &[u8], kind: u16) -> FamilyAnswer {
     let (mut reason, mut is_answer) = (String::new(), false);
+    let begin = first.load(Ordering::Relaxed);
     for _ in 0..settings.attempts {
-        for server in &settings.servers {
-            let reply = match exchange(*server, name, kind, settings.timeout, ANSWER_BYTES_MAX).await {
+        for place in begin..begin + settings.servers.len() {
+            let place = place % settings.servers.len();
+            let server = settings.servers[place];
+            let reply = match exchange(server, name, kind, settings.timeout, ANSWER_BYTES_MAX).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     reason = format!("{server}: {error}");
@@ -187,6 +195,7 @@ async fn ask(settings: &Settings, name: &[u8], kind: u16) -> FamilyAnswer {
                 }
             };
             is_answer = true;
+            first.store(place, Ordering::Relaxed);
             match reply.code {
                 0 => {
                     let mut addresses = reply.addresses;
