@@ -12,7 +12,7 @@ use std::time::Instant;
 use kube_canary::allocator;
 use kube_canary::allocator::finder::unfollowed;
 use kube_canary::check::{CHECK_NAME_BYTES_MAX, CHECKS_MAX, CheckFailure};
-use kube_canary::checks::{Attempt, CheckHost, CheckSpec, CheckTarget, DueAttempt};
+use kube_canary::checks::{Attempt, CheckSpec, CheckTarget, DueAttempt, Host};
 use kube_canary::discovery::{MeshFacts, PeerList, PeerSpec};
 use kube_canary::exposition::{
     About, AgentMetrics, AgentMetricsConfig, App, Health, HeardStrangers, PeerTraces, SeriesSettings, View, Walks,
@@ -193,7 +193,7 @@ fn the_hour_of_all_peers_is_the_mean_of_their_losses() {
 
 /// As many checks as there can be, with the longest names.
 fn checks() -> Vec<CheckSpec> {
-    let target = || CheckTarget::Icmp(CheckHost::Name("h.example".into()));
+    let target = || CheckTarget::Icmp(Host::Name("h.example".into()));
     let name = |check: usize| format!("{check:0>CHECK_NAME_BYTES_MAX$}").into();
     (0..CHECKS_MAX).map(|check| CheckSpec { name: name(check), target: target() }).collect()
 }

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::attempt::{Attempt, attempt_time};
 use super::failure::failure_of_io;
-use super::{CheckHost, CheckTarget};
+use super::{CheckTarget, Host};
 use crate::discovery::dns::{self, Settings};
 use crate::sys::clock;
 use crate::units::Nanos;
@@ -117,9 +117,9 @@ impl From<Settings> for SystemDns {
 
 /// Returns the host of a Service by its full name, in the domain of `cluster_name`. It is found by
 /// a question for each family; by the search list, each domain before it takes two more.
-pub fn in_domain_of(host: &CheckHost, cluster_name: Option<&str>) -> CheckHost {
+pub fn in_domain_of(host: &Host, cluster_name: Option<&str>) -> Host {
     match (host, cluster_name.and_then(|name| name.strip_prefix(API_SERVICE))) {
-        (CheckHost::Name(service), Some(domain)) => CheckHost::Name(format!("{service}{domain}").into()),
+        (Host::Name(service), Some(domain)) => Host::Name(format!("{service}{domain}").into()),
         _ => host.clone(),
     }
 }
@@ -138,10 +138,10 @@ const RESOLVE_TIME: Duration = Duration::from_secs(5);
 
 /// Returns an address of each family that the host has, within [`RESOLVE_TIME`]. A family that this
 /// machine has no route to is left out, unless it is the only one.
-pub async fn addresses(host: &CheckHost) -> Resolution {
+pub async fn addresses(host: &Host) -> Resolution {
     let name = match host {
-        CheckHost::Address(address) => return Resolution { addresses: Ok(vec![*address]), time: None },
-        CheckHost::Name(name) => name,
+        Host::Address(address) => return Resolution { addresses: Ok(vec![*address]), time: None },
+        Host::Name(name) => name,
     };
     let begun = clock::monotonic();
     let found = timeout(RESOLVE_TIME, dns::checked_addresses(name)).await;
@@ -213,11 +213,11 @@ mod tests {
 
     #[test]
     fn a_service_is_resolved_by_its_full_name() {
-        let service = CheckHost::Name("canary-check.ns.svc".into());
-        let full = CheckHost::Name("canary-check.ns.svc.cluster.local.".into());
+        let service = Host::Name("canary-check.ns.svc".into());
+        let full = Host::Name("canary-check.ns.svc.cluster.local.".into());
         assert_eq!(in_domain_of(&service, Some("kubernetes.default.svc.cluster.local.")), full);
         assert_eq!(in_domain_of(&service, None), service, "without a domain of a cluster");
-        let address = CheckHost::Address([10, 0, 0, 1].into());
+        let address = Host::Address([10, 0, 0, 1].into());
         assert_eq!(in_domain_of(&address, Some("kubernetes.default.svc.cluster.local.")), address);
     }
 
@@ -239,11 +239,11 @@ mod tests {
     #[tokio::test]
     async fn a_host_without_a_name_needs_no_resolution() {
         let address = IpAddr::from([10, 0, 0, 1]);
-        let resolution = addresses(&CheckHost::Address(address)).await;
+        let resolution = addresses(&Host::Address(address)).await;
         assert_eq!(resolution, Resolution { addresses: Ok(vec![address]), time: None });
-        let localhost = addresses(&CheckHost::Name("localhost".into())).await;
+        let localhost = addresses(&Host::Name("localhost".into())).await;
         assert!(localhost.time.is_some() && localhost.addresses.unwrap().iter().all(IpAddr::is_loopback));
-        let invalid = addresses(&CheckHost::Name("no name".into())).await;
+        let invalid = addresses(&Host::Name("no name".into())).await;
         assert_eq!(invalid.addresses, Err(CheckFailure::Unresolved));
     }
 }

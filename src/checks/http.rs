@@ -96,15 +96,15 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::super::CheckHost;
+    use super::super::Host;
     use super::*;
 
     #[test]
     fn a_host_is_written_with_an_unusual_port_alone() {
-        let write = |host: CheckHost, port, usual| host_header(&HostPort { host, port }, usual);
-        assert_eq!(write(CheckHost::Name("a.example".into()), 443, 443), "a.example");
-        assert_eq!(write(CheckHost::Name("a.example".into()), 443, 80), "a.example:443");
-        let address = CheckHost::Address("fd00::1".parse().unwrap());
+        let write = |host: Host, port, usual| host_header(&HostPort { host, port }, usual);
+        assert_eq!(write(Host::Name("a.example".into()), 443, 443), "a.example");
+        assert_eq!(write(Host::Name("a.example".into()), 443, 80), "a.example:443");
+        let address = Host::Address("fd00::1".parse().unwrap());
         assert_eq!(
             (write(address.clone(), 80, 80).as_str(), write(address, 81, 80).as_str()),
             ("[fd00::1]", "[fd00::1]:81")

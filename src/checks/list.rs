@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use kube_canary_model::check::{CHECKS_MAX, DEFAULT_CHECKS};
 
+use super::Host;
 use super::authorities::AuthoritiesFile;
 use super::parse::CheckSpecError;
-use super::target::{CheckHost, CheckSpec, CheckTarget, HostPort};
+use super::target::{CheckSpec, CheckTarget, HostPort};
 use crate::discovery::{DiscoverySource, KubernetesConfig};
 use crate::limits::CHECKS_FILE_BYTES_MAX;
 use crate::sys::files::{self, LastRead, Look};
@@ -138,13 +139,13 @@ impl ChecksConfig {
 /// The default checks of a cluster.
 fn default_specs(config: &KubernetesConfig) -> Vec<CheckSpec> {
     let server = match config.server.host.parse() {
-        Ok(address) => CheckHost::Address(address),
-        Err(_) => CheckHost::Name(config.server.host.as_str().into()),
+        Ok(address) => Host::Address(address),
+        Err(_) => Host::Name(config.server.host.as_str().into()),
     };
     let server = HostPort { host: server, port: config.server.port };
     // `.svc` and not the full name: clusters choose their own domain, which the search list has.
     let service = format!("{}-check.{}.svc", config.service, config.namespace);
-    let service = |port| HostPort { host: CheckHost::Name(service.as_str().into()), port };
+    let service = |port| HostPort { host: Host::Name(service.as_str().into()), port };
     let authorities = Arc::new(AuthoritiesFile::new(config.account.join("ca.crt")));
     let targets = [
         CheckTarget::ClusterDns,

@@ -28,6 +28,7 @@ mod target;
 mod tests;
 mod tls;
 
+pub use crate::discovery::address::Host;
 pub use attempt::{Attempt, Context, attempt, attempt_time};
 pub use authorities::AuthoritiesFile;
 pub use dns::{AddressQuestions, DnsRecord, Resolution, SystemDns, addresses, system_dns};
@@ -35,7 +36,7 @@ pub use list::{CheckListError, ChecksConfig, ChecksFile};
 pub use parse::CheckSpecError;
 pub use runner::{CheckPlan, CheckResults, run};
 pub use schedule::DueAttempt;
-pub use target::{CheckHost, CheckSpec, CheckTarget, HostPort};
+pub use target::{CheckSpec, CheckTarget, HostPort};
 
 /// Entry points to private parsers, for the targets in `fuzz/`.
 #[cfg(feature = "fuzzing")]

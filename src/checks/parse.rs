@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 use kube_canary_model::check::{CHECK_NAME_BYTES_MAX, is_check_name};
 
-use super::target::{CheckHost, CheckSpec, CheckTarget, HostPort};
+use super::Host;
+use super::target::{CheckSpec, CheckTarget, HostPort};
 use crate::discovery::address::{has_numeric_end, valid_host_address};
 use crate::discovery::dns;
 use crate::limits::{CHECK_PATH_BYTES_MAX, CHECK_QUERY_BYTES_MAX};
@@ -114,10 +115,10 @@ fn name_form() -> String {
 }
 
 /// Returns the NAME of a check of this host that was given none.
-fn default_name(host: &CheckHost) -> Box<str> {
+fn default_name(host: &Host) -> Box<str> {
     match host {
-        CheckHost::Address(address) => address.to_string().replace(':', "-").into(),
-        CheckHost::Name(name) => name.strip_suffix('.').unwrap_or(name).into(),
+        Host::Address(address) => address.to_string().replace(':', "-").into(),
+        Host::Name(name) => name.strip_suffix('.').unwrap_or(name).into(),
     }
 }
 
@@ -133,15 +134,15 @@ fn host_and(
 fn dns_target(text: &str) -> Result<(Box<str>, CheckTarget), RefusedSpec> {
     const FORM: &str = "dns:NAME[@SERVER[:PORT]], SERVER is an address";
     let (name, server) = text.split_once('@').map_or((text, None), |(name, server)| (name, Some(server)));
-    let CheckHost::Name(name) = host(name, FORM)? else {
+    let Host::Name(name) = host(name, FORM)? else {
         return refused("an address has no records of the DNS", FORM);
     };
     let server = match server.map(|server| host_port(server, Some(DNS_PORT), FORM)).transpose()? {
         None => None,
-        Some(HostPort { host: CheckHost::Address(address), port }) => Some(SocketAddr::new(address, port)),
+        Some(HostPort { host: Host::Address(address), port }) => Some(SocketAddr::new(address, port)),
         Some(_) => return refused("its SERVER is a name", FORM),
     };
-    Ok((default_name(&CheckHost::Name(name.clone())), CheckTarget::Dns { name, server }))
+    Ok((default_name(&Host::Name(name.clone())), CheckTarget::Dns { name, server }))
 }
 
 fn url_target(text: &str, is_secure: bool) -> Result<(Box<str>, CheckTarget), RefusedSpec> {
@@ -197,9 +198,9 @@ fn host_port(text: &str, default: Option<u16>, form: &str) -> Result<HostPort, R
     Ok(HostPort { host, port })
 }
 
-fn host(text: &str, form: &str) -> Result<CheckHost, RefusedSpec> {
+fn host(text: &str, form: &str) -> Result<Host, RefusedSpec> {
     let address = |address: IpAddr| match valid_host_address(address) {
-        Ok(address) => Ok(CheckHost::Address(address)),
+        Ok(address) => Ok(Host::Address(address)),
         Err(reason) => refused(reason, form),
     };
     if let Some(bracketed) = text.strip_prefix('[') {
@@ -215,7 +216,7 @@ fn host(text: &str, form: &str) -> Result<CheckHost, RefusedSpec> {
         return refused("an IPv6 address stands in brackets", format!("{form}, such as [{text}]"));
     }
     match dns::check_name(text) {
-        Ok(()) if !has_numeric_end(text) => Ok(CheckHost::Name(text.into())),
+        Ok(()) if !has_numeric_end(text) => Ok(Host::Name(text.into())),
         Ok(()) => refused("its host is neither an address nor a name", form),
         Err(error) => refused(format!("its host cannot be a name: {}", reason_of(&error)), form),
     }

@@ -383,7 +383,7 @@ impl AttemptWork {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CheckHost, ChecksConfig, HostPort};
+    use super::super::{ChecksConfig, Host, HostPort};
     use super::*;
     use crate::discovery::{DiscoverySource, StaticConfig};
 
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn a_service_that_rewrites_our_address_is_not_asked_by_udp() {
-        let host = || HostPort { host: CheckHost::Address([127, 0, 0, 1].into()), port: 1 };
+        let host = || HostPort { host: Host::Address([127, 0, 0, 1].into()), port: 1 };
         let targets = [("tcp", CheckTarget::Service(host())), ("udp", CheckTarget::ServiceUdp(host()))];
         let specs = targets.map(|(name, target)| CheckSpec { name: name.into(), target }).to_vec();
         let config = ChecksConfig { specs, file: None, defaults: false, by_udp: true, authorities: None, rate: 50.0 };

@@ -200,13 +200,13 @@ impl CheckSchedule {
 
 #[cfg(test)]
 mod tests {
-    use super::super::target::{CheckHost, HostPort};
+    use super::super::{Host, HostPort};
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
 
     fn host() -> HostPort {
-        HostPort { host: CheckHost::Address([127, 0, 0, 1].into()), port: 1 }
+        HostPort { host: Host::Address([127, 0, 0, 1].into()), port: 1 }
     }
 
     fn spec(name: &str, target: CheckTarget) -> CheckSpec {

@@ -1,27 +1,19 @@
 //! What is checked, as the operator names it: `[NAME=]KIND:…`.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use kube_canary_model::check::CheckKind;
 
 use super::authorities::AuthoritiesFile;
-
-/// A host: an address, or a name that is resolved when it is due.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CheckHost {
-    /// An address, which needs no resolution.
-    Address(IpAddr),
-    /// A name of the DNS, relative to the search list of resolv.conf unless it ends in a dot.
-    Name(Box<str>),
-}
+use crate::discovery::address::Host;
 
 /// A host and a port, as `HOST:PORT` names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPort {
     /// The host that is contacted.
-    pub host: CheckHost,
+    pub host: Host,
     /// The port of TCP or UDP.
     pub port: u16,
 }
@@ -60,7 +52,7 @@ pub enum CheckTarget {
         path: Box<str>,
     },
     /// The answer to an ICMP echo request.
-    Icmp(CheckHost),
+    Icmp(Host),
     /// An answer of a STAMP reflector (RFC 8762).
     Udp(HostPort),
     /// The identity of any agent by TCP, through a Service of the cluster.
@@ -80,16 +72,6 @@ pub struct CheckSpec {
     pub target: CheckTarget,
 }
 
-impl fmt::Display for CheckHost {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(IpAddr::V6(address)) => write!(out, "[{address}]"),
-            Self::Address(address) => address.fmt(out),
-            Self::Name(name) => out.write_str(name),
-        }
-    }
-}
-
 impl fmt::Display for HostPort {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}:{}", self.host, self.port)
@@ -98,7 +80,7 @@ impl fmt::Display for HostPort {
 
 impl CheckTarget {
     /// Returns the host that has to be resolved, and the port there. `None` if the DNS is asked.
-    pub const fn host(&self) -> Option<(&CheckHost, u16)> {
+    pub const fn host(&self) -> Option<(&Host, u16)> {
         match self {
             Self::Dns { .. } | Self::ClusterDns => None,
             Self::Tcp(to) | Self::Tls(to) | Self::Udp(to) | Self::Service(to) | Self::ServiceUdp(to) => {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::CheckHost;
+use super::Host;
 use super::attempt::Attempt;
 use super::authorities::AuthoritiesFile;
 use super::certificate::CheckVerifier;
@@ -19,7 +19,7 @@ use crate::http::tls::{self, Trust};
 
 /// Opens a connection, completes the handshake, and ends both.
 pub async fn check(
-    host: &CheckHost,
+    host: &Host,
     to: SocketAddr,
     authorities: Option<&AuthoritiesFile>,
     found: &mut Attempt,
@@ -43,7 +43,7 @@ pub struct TlsHandshake {
 impl TlsHandshake {
     /// Makes a handshake with this host ready. `protocols` are offered by ALPN.
     pub fn prepare(
-        host: &CheckHost,
+        host: &Host,
         authorities: Option<&AuthoritiesFile>,
         protocols: &[&[u8]],
     ) -> Result<Self, CheckFailure> {
@@ -68,11 +68,11 @@ impl TlsHandshake {
 }
 
 /// Returns the name by which a host is asked for, and for which its certificate must be valid.
-fn server_name(host: &CheckHost) -> ServerName<'static> {
+fn server_name(host: &Host) -> ServerName<'static> {
     match host {
-        CheckHost::Address(address) => ServerName::from(*address),
+        Host::Address(address) => ServerName::from(*address),
         // A name that no certificate can have is not sent.
-        CheckHost::Name(name) => ServerName::try_from(name.trim_end_matches('.').to_owned())
+        Host::Name(name) => ServerName::try_from(name.trim_end_matches('.').to_owned())
             .unwrap_or_else(|_| ServerName::from(IpAddr::V4(Ipv4Addr::UNSPECIFIED))),
     }
 }

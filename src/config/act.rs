@@ -263,7 +263,13 @@ impl NodeConditions {
 
 fn receivers(typed: &Typed) -> Result<Vec<Receiver>, UsageError> {
     let file = |flag| typed.text(flag).map(PathBuf::from);
-    let url = |flag| typed.value(flag, HttpUrl::parse);
+    typed.expect_beside("pagerduty-key-file", &["pagerduty-url"])?;
+    typed.expect_beside("alertmanager-url", &["alert-label"])?;
+    // What is refused may hold a password.
+    let read = |(name, text): (&str, &str)| {
+        HttpUrl::parse(text).map_err(|accepted| UsageError(format!("{name}: expected {accepted}")))
+    };
+    let url = |flag| typed.texts(flag).last().map(read).transpose();
     let mut receivers = Vec::new();
     let key = file("webhook-key-file");
     match file("webhook-url-file") {
@@ -303,6 +309,9 @@ fn labels(typed: &Typed) -> Result<Vec<(String, String)>, UsageError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
+    use super::super::typed::Line;
     use super::*;
 
     #[test]
@@ -326,6 +335,31 @@ mod tests {
             ["ftp://a/", "https://u:secret@a/", "a.example", "https://", "secret", "http://a:90933", "https://a:9x/"]
         {
             assert!(!HttpUrl::parse(bad).unwrap_err().contains("secret"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_flag_and_not_the_url() {
+        let refused = |given: &[&str], environment: &[(&str, &str)]| {
+            let env = |name: &str| environment.iter().find(|(of, _)| *of == name).map(|(_, text)| (*text).to_owned());
+            let given: Vec<OsString> = given.iter().map(Into::into).collect();
+            let Ok(Line::Command(typed)) = Typed::read(&given, super::super::command("act"), &env) else {
+                panic!("{given:?}")
+            };
+            receivers(&typed).unwrap_err().to_string()
+        };
+        let url = "https://user:secret@a/";
+        for said in [
+            refused(&["--alertmanager-url", url], &[]),
+            refused(&[], &[("KUBE_CANARY_ALERTMANAGER_URL", url)]),
+            refused(&["--pagerduty-key-file", "f", "--pagerduty-url", url], &[]),
+        ] {
+            assert!(said.contains("URL") || said.contains("-url"), "{said}");
+            assert!(said.contains(": expected http") && !said.contains("secret"), "{said}");
+        }
+        for (flag, beside) in [("--alert-label", "--alertmanager-url"), ("--pagerduty-url", "--pagerduty-key-file")] {
+            let said = refused(&[flag, "a=b"], &[]);
+            assert_eq!(said, format!("{flag}: expected {beside} beside it"));
         }
     }
 

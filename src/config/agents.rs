@@ -2,12 +2,12 @@
 //! that asks agents uses it. In a pod, the agent beside the command is asked first.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::run::{name, number_between};
 use super::typed::Typed;
 use super::{Env, UsageError};
-pub(super) use crate::discovery::address::has_numeric_end;
+pub(super) use crate::discovery::address::{Host, has_numeric_end};
 use crate::discovery::dns;
 use crate::limits::AGENTS_MAX;
 
@@ -42,15 +42,6 @@ pub struct AgentUrl {
     pub port: u16,
 }
 
-/// A host as it was typed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Host {
-    /// A host given as an address.
-    Address(IpAddr),
-    /// A name of `/etc/hosts`, or one that the servers of resolv.conf resolve.
-    Name(String),
-}
-
 impl Agents {
     /// Returns the agent beside the command, if it is asked first.
     pub const fn own(&self) -> Option<&AgentUrl> {
@@ -67,7 +58,9 @@ impl Agents {
     /// Does the same for a command of which only these flags are about agents alone.
     pub(super) fn resolve_beside(typed: &Typed, env: Env<'_>, of_service: &[&str]) -> Result<Self, UsageError> {
         let mut urls: Vec<AgentUrl> = Vec::new();
-        for (flag, text) in typed.texts("url") {
+        // A flag goes before a variable.
+        let is_by_service = typed.first_typed(of_service).is_some() && typed.first_typed(&["url"]).is_none();
+        for (flag, text) in typed.texts("url").filter(|_| !is_by_service) {
             // A variable may contain several URLs, separated by commas. Our URLs contain no comma.
             for text in text.split(',').map(str::trim) {
                 let url = AgentUrl::parse(text).map_err(|accepted| UsageError::expected(flag, text, &accepted))?;
@@ -154,17 +147,13 @@ impl Host {
             return Some(Self::Address(address.into()));
         }
         let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-        (plain && !has_numeric_end(text) && dns::check_name(text).is_ok()).then(|| Self::Name(text.to_owned()))
+        (plain && !has_numeric_end(text) && dns::check_name(text).is_ok()).then(|| Self::Name(text.into()))
     }
 }
 
 impl fmt::Display for AgentUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.host {
-            Host::Address(IpAddr::V6(address)) => write!(out, "http://[{address}]:{}", self.port),
-            Host::Address(IpAddr::V4(address)) => write!(out, "http://{address}:{}", self.port),
-            Host::Name(name) => write!(out, "http://{name}:{}", self.port),
-        }
+        write!(out, "http://{}:{}", self.host, self.port)
     }
 }
 

@@ -168,6 +168,9 @@ mod tests {
             panic!("a variable stands behind a flag")
         };
         assert_eq!(urls.iter().map(ToString::to_string).collect::<Vec<_>>(), ["http://127.0.0.2:9877", "http://a:1"]);
+        let url = |name: &str| (name == "KUBE_CANARY_URL").then(|| "http://a".to_owned());
+        assert_eq!(settings("fleet --service c", &url).unwrap().agents, service("c", 9_877), "so does that of a URL");
+        assert!(settings("fleet --service c --url http://b", &url).is_err());
     }
 
     #[test]

@@ -17,8 +17,9 @@ mod ping;
 mod run;
 mod typed;
 
+pub use crate::discovery::address::Host;
 pub use act::{ActSettings, HttpUrl, MaxNodes, NodeConditions, Receiver};
-pub use agents::{AgentUrl, Agents, Host};
+pub use agents::{AgentUrl, Agents};
 pub use demo::{DemoSettings, Effect, Fault};
 pub use doctor::{DoctorSettings, RowsFile, Shows, Verdicts};
 pub use fleet::{Column, FleetSettings, Form};

@@ -168,7 +168,7 @@ fn target(text: &str, family: AddressFamily) -> Result<Host, String> {
         return Err("an address without an interface: link-local addresses are not probed".into());
     }
     match dns::check_name(text) {
-        Ok(()) if !has_numeric_end(text) => Ok(Host::Name(text.to_owned())),
+        Ok(()) if !has_numeric_end(text) => Ok(Host::Name(text.into())),
         _ => Err(TARGET.into()),
     }
 }

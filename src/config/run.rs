@@ -237,8 +237,8 @@ fn bounds(text: &str) -> Result<BucketBounds, String> {
 }
 
 fn addresses(text: &str) -> Result<Vec<IpAddr>, String> {
-    let all: Result<Vec<IpAddr>, _> = text.split(',').map(|part| part.trim().parse()).collect();
-    all.map_err(|_| "IP addresses, separated by commas".to_owned())
+    let all: Option<Vec<IpAddr>> = text.split(',').map(|part| host_address(part.trim())).collect();
+    all.ok_or_else(|| "IP addresses of one host each, separated by commas".to_owned())
 }
 
 /// Returns what a flag lists that may be given again, or separated by commas. `expected` says what
@@ -447,6 +447,8 @@ mod tests {
             ("--max-peers 257", ["--max-peers", "257", "from 0 to 256"]),
             ("--log-level loud", ["--log-level", "loud", "debug"]),
             ("--node-addresses 1.2.3", ["--node-addresses", "1.2.3", "IP addresses"]),
+            ("--node-addresses 0.0.0.0", ["--node-addresses", "0.0.0.0", "IP addresses"]),
+            ("--pod-addresses 10.0.0.7,ff02::1", ["--pod-addresses", "10.0.0.7,ff02::1", "IP addresses"]),
             ("--peer b=127.0.0.300", ["--peer", "127.0.0.300", "address"]),
             ("--peer a=127.0.0.9", ["--peer", "'a'", "one IPv4"]),
             ("--peer b=0.0.0.0", ["--peer", "0.0.0.0", ""]),

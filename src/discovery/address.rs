@@ -10,7 +10,27 @@
 //! operator or an API server that lists one means it. Stricter rules hold for node addresses that a
 //! peer reports (`underlay`).
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+
+/// A host: an address, or a name that is resolved when it is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// An address, which needs no resolution.
+    Address(IpAddr),
+    /// A name of the DNS, relative to the search list of resolv.conf unless it ends in a dot.
+    Name(Box<str>),
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(IpAddr::V6(address)) => write!(out, "[{address}]"),
+            Self::Address(address) => address.fmt(out),
+            Self::Name(name) => out.write_str(name),
+        }
+    }
+}
 
 /// Returns the address in the form in which it is probed.
 ///

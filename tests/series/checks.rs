@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube_canary::check::{CHECK_NAME_BYTES_MAX, CHECKS_MAX, CheckFailure, CheckPhase};
-use kube_canary::checks::{Attempt, AuthoritiesFile, CheckHost, CheckSpec, CheckTarget, DueAttempt, HostPort};
+use kube_canary::checks::{Attempt, AuthoritiesFile, CheckSpec, CheckTarget, DueAttempt, Host, HostPort};
 use kube_canary::exposition::{Format, LinkSeries};
 use kube_canary::limits::{MAX_SERIES_DEFAULT, MAX_SERIES_MIN};
 use kube_canary::peers::Family;
@@ -22,7 +22,7 @@ const MS: u64 = 1_000_000;
 const HISTOGRAM: usize = 15;
 
 fn host(name: &str, port: u16) -> HostPort {
-    HostPort { host: CheckHost::Name(name.into()), port }
+    HostPort { host: Host::Name(name.into()), port }
 }
 
 fn spec(name: &str, target: CheckTarget) -> CheckSpec {
@@ -31,7 +31,7 @@ fn spec(name: &str, target: CheckTarget) -> CheckSpec {
 
 /// The checks that need no flag.
 fn defaults() -> Vec<CheckSpec> {
-    let server = HostPort { host: CheckHost::Address([10, 96, 0, 1].into()), port: 443 };
+    let server = HostPort { host: Host::Address([10, 96, 0, 1].into()), port: 443 };
     vec![
         spec("dns", CheckTarget::ClusterDns),
         spec(

@@ -128,7 +128,7 @@ async fn an_echo_is_answered_unless_sockets_are_not_permitted() {
     let permitted = |protocol, kind| socket2::Socket::new(socket2::Domain::IPV4, kind, Some(protocol)).is_ok();
     let kinds = [socket2::Type::DGRAM, socket2::Type::RAW];
     let can_open = kinds.into_iter().any(|kind| permitted(socket2::Protocol::ICMPV4, kind));
-    let target = CheckTarget::Icmp(CheckHost::Address([127, 0, 0, 1].into()));
+    let target = CheckTarget::Icmp(Host::Address([127, 0, 0, 1].into()));
     let found = attempt(&target, "127.0.0.1:0".parse().unwrap(), &CONTEXT).await;
     assert_eq!(found.end, if can_open { Ok(()) } else { Err(CheckFailure::NotSent) });
     assert_eq!(has_phases(&found, &[CheckPhase::FirstByte]), can_open);

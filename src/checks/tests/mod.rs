@@ -25,7 +25,7 @@ const CONTEXT: Context<'static> = Context {
 };
 
 fn loopback(port: u16) -> HostPort {
-    HostPort { host: CheckHost::Address([127, 0, 0, 1].into()), port }
+    HostPort { host: Host::Address([127, 0, 0, 1].into()), port }
 }
 
 /// An attempt over IPv4 that passed no phase.

@@ -131,7 +131,7 @@ async fn each_fault_of_a_certificate_has_its_reason() {
 async fn a_name_is_verified_and_sent_without_the_dot_at_its_end() {
     let authority = Authority::new();
     let server = authority.server("a.example", USUAL);
-    let host = HostPort { host: CheckHost::Name("A.example.".into()), port: 1 };
+    let host = HostPort { host: Host::Name("A.example.".into()), port: 1 };
     let found = attempt_at(
         |_| CheckTarget::Tls(host.clone()),
         authority.context(),

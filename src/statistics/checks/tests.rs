@@ -1,14 +1,14 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::checks::{AuthoritiesFile, CheckHost, CheckTarget, HostPort};
+use crate::checks::{AuthoritiesFile, CheckTarget, Host, HostPort};
 
 const fn ms(time: u64) -> Nanos {
     Nanos::from_millis(time)
 }
 
 fn spec(name: &str) -> CheckSpec {
-    let target = CheckTarget::Service(HostPort { host: CheckHost::Name("h.example".into()), port: 443 });
+    let target = CheckTarget::Service(HostPort { host: Host::Name("h.example".into()), port: 443 });
     CheckSpec { name: name.into(), target }
 }
 
@@ -140,7 +140,7 @@ fn slow_is_100_ms_at_least_and_four_times_as_long_as_usual() {
 #[test]
 fn a_target_that_may_be_far_away_is_not_slow_before_its_usual_time_is_known() {
     let board = CheckBoard::default();
-    board.replace(&[CheckSpec { target: CheckTarget::Icmp(CheckHost::Address([192, 0, 2, 1].into())), ..spec("a") }]);
+    board.replace(&[CheckSpec { target: CheckTarget::Icmp(Host::Address([192, 0, 2, 1].into())), ..spec("a") }]);
     for second in 600..616 {
         board.at(second, &good(if second < 603 { 2_000 } else { 150 }));
     }
@@ -200,7 +200,7 @@ fn the_handshake_of_the_api_server_is_never_slow() {
         let check = report(&board, 600);
         (check.slow, check.time_p50_seconds)
     };
-    let server = HostPort { host: CheckHost::Address([10, 96, 0, 1].into()), port: 443 };
+    let server = HostPort { host: Host::Address([10, 96, 0, 1].into()), port: 443 };
     assert_eq!(at(CheckTarget::Tls(server.clone())), (1, Some(0.302)));
     assert_eq!(
         at(CheckTarget::ApiServer { server, authorities: Arc::new(AuthoritiesFile::new("/ca.crt".into())) }),
@@ -359,7 +359,7 @@ fn a_check_that_stays_in_the_list_keeps_its_numbers() {
     // A reader of the list before would read another check there.
     assert_eq!(board.read_of(list, 0, |_| ()), None);
     assert_eq!(board.read_of(board.list_number(), 0, |_| ()), Some(()));
-    let moved = CheckTarget::Icmp(CheckHost::Name("h.example".into()));
+    let moved = CheckTarget::Icmp(Host::Name("h.example".into()));
     board.replace(&[CheckSpec { target: moved, ..spec("a") }]);
     assert_eq!((attempts(0), board.count()), (Some(0), 1), "another target of the same name");
     board.replace(&vec![spec("a"); CHECKS_MAX + 1]);
@@ -385,7 +385,7 @@ fn phases_that_have_ended_are_timed_also_if_the_attempt_failed() {
 #[test]
 fn long_targets_are_cut_between_characters() {
     let path = format!("/{}", "ä".repeat(CHECK_TARGET_BYTES_MAX));
-    let host = HostPort { host: CheckHost::Name("h".into()), port: 443 };
+    let host = HostPort { host: Host::Name("h".into()), port: 443 };
     let target = CheckTarget::Http { is_secure: true, host, path: path.into() };
     let board = CheckBoard::default();
     board.replace(&[CheckSpec { name: "a".into(), target }]);
