@@ -207,7 +207,7 @@ pub const CONNECTIONS_PER_WORKER: usize = 16;
 /// hold every ordinary permit.
 pub const HEALTH_CONNECTIONS_PER_WORKER: usize = 4;
 /// File descriptors of everything else: 3 standard streams, 16 sockets, timers and signals of the
-/// probe thread, 36 for UDP (a socket for each flow and family, two reflectors, an epoll
+/// probe thread, 37 for UDP (a socket for each flow and family, two reflectors, two of an epoll
 /// descriptor, and one to ask for routes), 8 identity requests, 4 reports of a collection for a
 /// reader and 16 of a judge's, 3 questions to judges and 3 for a reader, a document that is passed
 /// on, 4 of discovery, and for TCP 64 handshakes, 4 listeners and a connection that is being

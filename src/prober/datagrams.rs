@@ -26,18 +26,8 @@ pub const STANDSTILL: Nanos = Nanos::from_millis(5_000);
 const STANDSTILL_READS_MAX: usize = 16;
 
 /// Receives what the wire delivers and is not about a probe of the prober: traces, and the search
-/// for the path MTU.
-pub trait Guest {
-    /// Takes a delivery. Returns whether it was the guest's own.
-    fn deliver(&mut self, delivery: &Delivery<'_>) -> bool;
-}
-
-/// Without a guest, no delivery is taken.
-impl Guest for () {
-    fn deliver(&mut self, _: &Delivery<'_>) -> bool {
-        false
-    }
-}
+/// for the path MTU. Returns whether it was its own.
+pub type Guest<'a> = dyn FnMut(&Delivery<'_>) -> bool + 'a;
 
 /// A request that waits for its batch to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +59,6 @@ pub trait Exchange<W> {
     }
     /// Called after a change of the list, with the holder of its slot before and now.
     fn changed(&mut self, _change: Change, _before: SlotHolder, _now: SlotHolder) {}
-    /// Called when no further probes are sent.
-    fn finish(&mut self) {}
 
     /// Returns the port of all peers; 0 if the protocol has no ports.
     fn port(&self) -> u16 {
@@ -154,7 +142,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
         &mut self,
         common: &mut Common<C>,
         observe: &mut impl FnMut(Observation),
-        guest: &mut impl Guest,
+        guest: &mut Guest<'_>,
     ) -> bool {
         let (start, since_last) = common.begin_turn();
         let mut read = None;
@@ -175,7 +163,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
                 read = Some((as_of, self.receive(common, observe, guest)));
             }
         }
-        if self.send_extras(common, observe) {
+        if !common.finishing && self.send_extras(common, observe) {
             let as_of = common.clock.now();
             read = Some((as_of, self.receive(common, observe, guest)));
         }
@@ -184,7 +172,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
         if drained {
             self.expire(common, as_of, observe);
         }
-        self.reading.turned(drained);
+        self.reading.drained = drained;
         let has_ended = self.exchange.end_turn(&mut self.wire, &common.clock, start);
         drained && has_ended
     }
@@ -280,7 +268,7 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
         &mut self,
         common: &mut Common<C>,
         observe: &mut impl FnMut(Observation),
-        guest: &mut impl Guest,
+        guest: &mut Guest<'_>,
     ) -> bool {
         let Self { wire, exchange, key, departures, reading, .. } = self;
         let Common { clock, engine, .. } = common;
@@ -291,22 +279,18 @@ impl<W: Wire, E: Exchange<W>> Datagrams<W, E> {
                     *departures = true;
                     engine.departed(label, moment);
                 }
-                None => {
-                    guest.deliver(&delivery);
-                }
+                None => _ = guest(&delivery),
             },
             Delivery::Arrival(flow, datagram) => {
-                if let Some(delay) = datagram.moment.read_delay(reading.due()) {
+                if let Some(delay) = datagram.moment.read_delay(reading.due) {
                     observe(Observation::ReadDelay(delay));
                 }
-                if !exchange.read(key, engine, (flow, &datagram), observe) && !guest.deliver(&delivery) {
+                if !exchange.read(key, engine, (flow, &datagram), observe) && !guest(&delivery) {
                     observe(Observation::Unrelated);
                 }
             }
             // Whatever an error says of a probe, the probe is not answered and will be lost.
-            Delivery::Refused { .. } => {
-                guest.deliver(&delivery);
-            }
+            Delivery::Refused { .. } => _ = guest(&delivery),
         })
     }
 
@@ -341,17 +325,13 @@ impl<W: Wire, E: Exchange<W>> ProbeProtocol for Datagrams<W, E> {
         self.exchange.changed(change, before, now);
     }
 
-    fn finish(&mut self) {
-        self.exchange.finish();
-    }
-
     fn attend(&mut self, gap: Option<Nanos>) {
         let replies_wait = self.reading.pace(gap);
         self.wire.attend(replies_wait);
     }
 
     fn turn<C: Clock>(&mut self, common: &mut Common<C>, observe: &mut impl FnMut(Observation)) -> bool {
-        self.turn_with(common, observe, &mut ())
+        self.turn_with(common, observe, &mut |_: &Delivery<'_>| false)
     }
 
     fn before_wait(&mut self, next: Option<Nanos>) {
@@ -371,12 +351,12 @@ impl<W: Wire, E: Exchange<W>, C: Clock> Prober<Datagrams<W, E>, C> {
     }
 
     /// Does a turn, and passes on what is not about probes to a guest.
-    pub fn turn_with(&mut self, observe: &mut impl FnMut(Observation), guest: &mut impl Guest) -> bool {
+    pub fn turn_with(&mut self, observe: &mut impl FnMut(Observation), guest: &mut Guest<'_>) -> bool {
         self.protocol.turn_with(&mut self.common, observe, guest)
     }
 
     /// Returns whether turns are so frequent that nothing else need wake the thread.
     pub const fn is_frequent(&self) -> bool {
-        self.protocol.reading.waits()
+        self.protocol.reading.waits
     }
 }

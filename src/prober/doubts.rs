@@ -70,8 +70,9 @@ pub struct Doubt {
     pub slot: SlotId,
     /// State of the doubt.
     pub standing: DoubtState,
-    /// The address that was asked about, for this slot or another one with that address.
-    asked: Option<IpAddr>,
+    /// The address that was asked about, for this slot or another one with that address. `None`
+    /// if the question was not passed on.
+    pub asked: Option<IpAddr>,
     /// Number of losses that are neither counted nor withdrawn.
     pub withheld: u8,
     /// When the doubt began.
@@ -82,13 +83,6 @@ pub struct Doubt {
 
 const _: () = assert!(size_of::<Doubt>() <= 48);
 const _: () = assert!(DOUBTS_MAX < DoubtId::SILENT.0);
-
-impl Doubt {
-    /// Whether the question was passed on.
-    pub const fn is_asked(&self) -> bool {
-        self.asked.is_some()
-    }
-}
 
 /// All doubts, in the order of their beginning.
 #[derive(Debug)]

@@ -11,9 +11,12 @@ use super::doubts::{DoubtId, Doubts};
 use super::event::{Event, Events, SendError, Stamp};
 use super::flights::{Flight, Flights, Generation, State, Tag};
 use super::probe_key::Label;
-use crate::limits::PEER_SLOTS_MAX;
+use crate::limits::{FLOW_PROBES_PER_SECOND, PEER_SLOTS_MAX};
 use crate::peers::{Change, Compaction, SlotId};
 use crate::units::Nanos;
+
+/// Probes that can be in flight or remembered beside those of each peer, without extra ones.
+const SPARE_MIN: usize = 64;
 
 /// What is known of a probe when an answer to it arrives.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,8 @@ pub struct Engine {
     /// How long after the timeout a loss is decided: a peer may have kept the probe for as long.
     dwell: Nanos,
     per_peer: usize,
+    /// Probes that can be in flight or remembered beside those of each peer.
+    spare: usize,
     destinations: List<Destination>,
     flights: Flights,
     doubts: Doubts,
@@ -60,8 +65,13 @@ impl Engine {
         // and duplicates; they also serve if a late tick sends probes closer together.
         let in_flight = timeout.plus(dwell).0.div_ceil(interval.0.max(1)) + 1;
         let per_peer = usize::try_from(in_flight + 2).unwrap_or(usize::MAX);
-        let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(64, tagged));
-        Self { timeout, dwell, per_peer, destinations, flights, doubts: Doubts::new(doubts), excuses: 0, per_excuse: 1 }
+        // Of probes over flows, extra ones are in flight as well.
+        let seconds = timeout.plus(dwell).0.div_ceil(Nanos::from_millis(1_000).0);
+        let extras = if tagged { FLOW_PROBES_PER_SECOND * usize::try_from(seconds).unwrap_or(usize::MAX) } else { 0 };
+        let spare = SPARE_MIN + extras;
+        let (destinations, flights) = (List::new(PEER_SLOTS_MAX), Flights::new(spare, tagged));
+        let doubts = Doubts::new(doubts);
+        Self { timeout, dwell, per_peer, spare, destinations, flights, doubts, excuses: 0, per_excuse: 1 }
     }
 
     /// Makes it excuse that a peer leaves the probes of its first `silence` at an address
@@ -84,7 +94,7 @@ impl Engine {
     pub fn reserve(&mut self, slots: usize) {
         if slots > self.destinations.len() {
             self.destinations.resize(slots, Destination::UNUSED);
-            self.flights.resize(slots * self.per_peer + 64);
+            self.flights.resize(slots * self.per_peer + self.spare);
         }
     }
 
@@ -104,43 +114,27 @@ impl Engine {
             self.destinations.swap(from.index(), to.index());
         }
         self.destinations.resize(slots, Destination::UNUSED);
-        self.flights.resize(slots * self.per_peer + 64 + given_up);
+        self.flights.resize(slots * self.per_peer + self.spare + given_up);
     }
 
     /// Applies a change of the list, for a slot that has room.
     pub fn apply(&mut self, change: Change) {
-        let destinations = &mut self.destinations;
-        let slot = match change {
-            Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot } => Some(slot),
-            Change::Zone { .. } => None,
-        };
-        let generation = |engine: &List<Destination>| Some(engine.get(slot?.index())?.generation);
-        let before = generation(destinations);
+        let (Change::Join { slot } | Change::Probe { slot, .. } | Change::Stop { slot }) = change else { return };
+        let Some(peer) = self.destinations.get_mut(slot.index()) else { return };
+        let before = peer.generation;
         let in_doubt = match change {
-            Change::Join { slot } if slot.index() < destinations.len() => {
+            Change::Probe { address, terminating, .. } => peer.list(address, terminating),
+            Change::Stop { .. } => peer.stop(),
+            Change::Join { .. } | Change::Zone { .. } => {
                 self.replace(slot);
-                return self.excuse(slot);
+                DoubtId::NONE
             }
-            Change::Probe { slot, address, terminating, .. } => {
-                destinations.get_mut(slot.index()).map(|peer| peer.list(address, terminating))
-            }
-            Change::Stop { slot } => destinations.get_mut(slot.index()).map(Destination::stop),
-            Change::Join { .. } | Change::Zone { .. } => None,
         };
-        if before != generation(destinations)
-            && let Some(slot) = slot
-        {
-            self.excuse(slot);
-        }
-        if let Some(in_doubt) = in_doubt {
-            self.withdraw(in_doubt);
-        }
-    }
-
-    fn excuse(&mut self, slot: SlotId) {
-        if let Some(peer) = self.destinations.get_mut(slot.index()) {
+        let peer = &mut self.destinations[slot.index()];
+        if peer.generation != before {
             peer.excuses = self.excuses;
         }
+        self.withdraw(in_doubt);
     }
 
     /// Returns the address of a slot's peer; `None` while it is off the list.
@@ -488,7 +482,7 @@ impl Engine {
     }
 
     /// Returns the number of probes that can be in flight or remembered: `slots × (⌈timeout ÷
-    /// interval⌉ + 3) + 64`, with 8 bytes each.
+    /// interval⌉ + 3)` and 64, with 8 bytes each. Of UDP, those of the extra probes as well.
     pub fn flight_capacity(&self) -> usize {
         self.flights.capacity()
     }

@@ -155,7 +155,7 @@ impl Probers {
                 None => udp.turn(observe),
                 Some(explorer) => {
                     let as_of = MonotonicClock.now();
-                    let drained = udp.turn_with(observe, &mut **explorer);
+                    let drained = udp.turn_with(observe, &mut |delivery| explorer.deliver(delivery));
                     if drained {
                         let routes = &self.routes;
                         let mtu = |to| routes.as_ref().and_then(|routes| routes.mtu(to)).unwrap_or_default();

@@ -119,8 +119,6 @@ pub trait ProbeProtocol {
     fn changed(&mut self, _change: Change, _before: SlotHolder, _now: SlotHolder) {}
     /// Called before a slot leaves the schedule, if it is in it.
     fn pausing(&mut self, _slot: SlotId, _schedule: &Schedule) {}
-    /// Called when no further probes are sent.
-    fn finish(&mut self) {}
     /// Called with the mean time between two turns that send; `None` if there are none.
     fn attend(&mut self, _gap: Option<Nanos>) {}
     /// Sends, reads and decides, without waiting. Returns whether everything that has arrived was
@@ -211,7 +209,6 @@ impl<P: ProbeProtocol, C: Clock> Prober<P, C> {
     /// Stops sending to all peers. Probes in flight still count, and those of others are answered.
     pub fn finish(&mut self) {
         self.common.finishing = true;
-        self.protocol.finish();
         self.attend();
     }
 

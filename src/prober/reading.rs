@@ -12,11 +12,12 @@ pub struct ReplyReading {
     /// Longest time that replies may wait.
     longest_wait: Nanos,
     /// Whether replies do not wake the thread.
-    waits: bool,
+    pub waits: bool,
     /// Whether the last turn read everything that had arrived.
-    drained: bool,
-    /// When the turn is due for which replies wait; zero if they do not wait.
-    due: Nanos,
+    pub drained: bool,
+    /// When the turn is due for which replies wait: a reply that is read until then is not late.
+    /// Zero if they do not wait.
+    pub due: Nanos,
 }
 
 impl ReplyReading {
@@ -32,27 +33,12 @@ impl ReplyReading {
         self.waits
     }
 
-    /// Returns whether replies wait for sending turns.
-    pub const fn waits(&self) -> bool {
-        self.waits
-    }
-
-    /// Notes the end of a turn, and whether it read everything.
-    pub const fn turned(&mut self, drained: bool) {
-        self.drained = drained;
-    }
-
     /// Notes when the next turn is due; `None` if no turn is planned.
     pub fn next_turn(&mut self, due: Option<Nanos>) {
         // Packets that the last turn left unread had their chance and stay late.
         if self.drained {
             self.due = due.filter(|_| self.waits).unwrap_or(Nanos(0));
         }
-    }
-
-    /// Returns the time until which a reply that is read now was meant to wait; zero if it was not.
-    pub const fn due(&self) -> Nanos {
-        self.due
     }
 }
 
@@ -66,7 +52,7 @@ mod tests {
         for (gap, waits) in [(Some(250), true), (Some(251), false), (Some(100), true), (None, false)] {
             assert_eq!(reading.pace(gap.map(Nanos)), waits);
             reading.next_turn(Some(Nanos(1_000)));
-            assert_eq!(reading.due(), Nanos(if waits { 1_000 } else { 0 }), "{gap:?}");
+            assert_eq!(reading.due, Nanos(if waits { 1_000 } else { 0 }), "{gap:?}");
         }
     }
 
@@ -77,11 +63,11 @@ mod tests {
         for (drained, next, due) in
             [(true, 1_000, 1_000), (false, 1_250, 1_000), (false, 1_500, 1_000), (true, 1_750, 1_750)]
         {
-            reading.turned(drained);
+            reading.drained = drained;
             reading.next_turn(Some(Nanos(next)));
-            assert_eq!(reading.due(), Nanos(due));
+            assert_eq!(reading.due, Nanos(due));
         }
         reading.next_turn(None);
-        assert_eq!(reading.due(), Nanos(0));
+        assert_eq!(reading.due, Nanos(0));
     }
 }

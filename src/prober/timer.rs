@@ -80,8 +80,8 @@ impl StepAlarm {
     }
 }
 
-/// Waits for a timer's event, for ever if tokio cannot.
-async fn readable(fd: &AsyncFd<OwnedFd>, what: &str) {
+/// Waits for an event of a descriptor, for ever if tokio cannot.
+pub async fn readable(fd: &AsyncFd<OwnedFd>, what: &str) {
     match fd.readable().await {
         Ok(mut guard) => guard.clear_ready(),
         Err(error) => {

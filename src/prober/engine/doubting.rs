@@ -21,16 +21,11 @@ impl Engine {
         true
     }
 
-    /// Whether there may be a question to ask.
-    pub const fn is_in_doubt(&self) -> bool {
-        !self.doubts.is_empty()
-    }
-
     /// Passes on the new questions: is the peer at this address still on the list? `ask` returns
     /// whether it accepted the question; if not, the loss is counted.
     pub fn ask(&mut self, now: impl FnOnce() -> Nanos, mut ask: impl FnMut(IpAddr) -> bool) {
         // This is the common case: it does not even need the time.
-        if !self.is_in_doubt() {
+        if self.doubts.is_empty() {
             return;
         }
         let now = now();
@@ -60,7 +55,7 @@ impl Engine {
         for id in self.doubts.ids() {
             let Some(doubt) = self.doubts.get(id) else { continue };
             // The answer is to an earlier question if this doubt was not asked about.
-            let open = doubt.standing == DoubtState::Open && doubt.is_asked();
+            let open = doubt.standing == DoubtState::Open && doubt.asked.is_some();
             if open && self.destinations.get(doubt.slot.index()).is_some_and(|peer| peer.address() == Some(address)) {
                 self.decide(id, DoubtState::Settled);
             }
@@ -125,7 +120,7 @@ impl Engine {
             peer.doubt = DoubtId::NONE;
             return;
         };
-        if !doubt.is_asked() {
+        if doubt.asked.is_none() {
             peer.doubt = DoubtId::NONE;
         }
         self.decide(id, DoubtState::Settled);

@@ -226,6 +226,22 @@ fn a_full_table_refuses_instead_of_forgetting() {
 }
 
 #[test]
+fn extra_probes_have_room_for_as_long_as_they_may_be_in_flight() {
+    let (peers, timeout) = (FLOW_PROBES_PER_SECOND, Nanos::from_millis(300_000));
+    let mut engine = Engine::with_dwell(timeout, SECOND, SECOND, false, true);
+    engine.reserve(peers);
+    let slots = || (0..peers).map(SlotId::at);
+    slots().for_each(|slot| engine.apply(Change::Join { slot }));
+    for second in 0..=301 {
+        for slot in slots() {
+            for label in [engine.begin(slot, at(second * 1_000)), engine.begin_extra(slot, at(second * 1_000))] {
+                engine.sent(label.unwrap(), Ok(()));
+            }
+        }
+    }
+}
+
+#[test]
 fn growing_the_table_keeps_probes_in_flight() {
     let mut e = engine();
     let label = send(&mut e, 0);

@@ -2,7 +2,7 @@
 //! socket, then a raw socket), and a duplicate descriptor is used in batches.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use kube_canary_kernel::batch::{self, BATCH, Batch, Queue};
 use kube_canary_kernel::socket::{duplicate, receive_queue};
@@ -73,8 +73,8 @@ struct Socket {
 /// after the other. A packet is borrowed from them for one call of `deliver`.
 #[derive(Debug)]
 pub struct IcmpSockets {
-    v4: Option<Socket>,
-    v6: Option<Socket>,
+    /// By family. The host may lack one.
+    sockets: [Option<Socket>; 2],
     arrivals: Batch,
     departures: Batch,
     /// Reports steps of the real-time clock, if the kernel supports it.
@@ -89,24 +89,23 @@ impl IcmpSockets {
     /// [`IcmpSocketError`] if neither family can be opened.
     pub fn open(payload_bytes: usize, clock: &dyn Clock) -> Result<Self, IcmpSocketError> {
         // The remedies for a socket do not help a host that cannot use the family.
-        let open = |over_ipv6, icmp| match Socket::open(icmp, clock) {
-            Err(_) if is_family_absent(over_ipv6) => Ok(None),
+        let open = |family, icmp| match Socket::open(family, icmp, clock) {
+            Err(_) if is_family_absent(family == Family::V6) => Ok(None),
             opened => opened.map(Some),
         };
-        let (v4, v6) = match (open(false, ICMP::V4), open(true, ICMP::V6)) {
+        let sockets = match (open(Family::V4, ICMP::V4), open(Family::V6, ICMP::V6)) {
             // The IPv4 error is reported: its remedies are those of both families.
             (Err(error), Err(_) | Ok(None)) | (Ok(None), Err(error)) => return Err(error),
             (Ok(None), Ok(None)) => {
                 return Err(IcmpSocketError::Unavailable(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)));
             }
-            (v4, v6) => (
+            (v4, v6) => [
                 v4.inspect_err(|error| log::warn!("IPv4: {error}")).ok().flatten(),
                 v6.inspect_err(|error| log::warn!("IPv6: {error}")).ok().flatten(),
-            ),
+            ],
         };
         Ok(Self {
-            v4,
-            v6,
+            sockets,
             arrivals: Batch::new(IP_HEADER_BYTES_MAX + ECHO_HEADER_BYTES + payload_bytes),
             departures: Batch::new(DEPARTURE_HEADER_BYTES + ECHO_HEADER_BYTES + PAYLOAD_BYTES_MIN),
             steps: StepAlarm::new().inspect_err(|error| Lack::ClockSteps.log(error)).ok(),
@@ -121,14 +120,14 @@ impl IcmpSockets {
             Some(SocketKind::Raw) => "SOCK_RAW",
             None => "none",
         };
-        format!("IPv4 {}, IPv6 {}", name(&self.v4), name(&self.v6))
+        format!("IPv4 {}, IPv6 {}", name(&self.sockets[0]), name(&self.sockets[1]))
     }
 
     /// Returns the number of packets that the kernel has dropped so far because a
     /// socket's queue was full. `None` if it does not tell it.
     pub fn drops(&self) -> Option<u64> {
-        let sockets = [&self.v4, &self.v6].into_iter().flatten();
-        sockets.map(|socket| receive_queue(socket.fd()).map(|queue| u64::from(queue.drops))).sum()
+        let sockets = self.sockets.iter().flatten();
+        sockets.map(|socket| receive_queue(socket.fd.as_fd()).map(|queue| u64::from(queue.drops))).sum()
     }
 }
 
@@ -155,8 +154,8 @@ async fn wait(socket: Option<&Socket>) {
 }
 
 impl Socket {
-    fn open(family: ICMP, clock: &dyn Clock) -> Result<Self, IcmpSocketError> {
-        let opened = AsyncSocket::new(&Config::builder().kind(family).build()).map_err(refused)?;
+    fn open(family: Family, icmp: ICMP, clock: &dyn Clock) -> Result<Self, IcmpSocketError> {
+        let opened = AsyncSocket::new(&Config::builder().kind(icmp).build()).map_err(refused)?;
         let kind = match opened.get_type() {
             socket2::Type::RAW => SocketKind::Raw,
             _ => SocketKind::Datagram,
@@ -169,16 +168,8 @@ impl Socket {
         options::check_batches(&fd);
         drop(opened);
         let fd = WatchedDescriptor::new(fd, "an ICMP socket").map_err(setup("register for events"))?;
-        let family = match family {
-            ICMP::V4 => Family::V4,
-            ICMP::V6 => Family::V6,
-        };
         let real_time = RealTime::new(clock);
         Ok(Self { fd, family, kind, used: false, stamped: false, logged: false, real_time })
-    }
-
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 
     /// Delivers everything that has arrived and left. Returns whether nothing is left.
@@ -195,10 +186,10 @@ impl Socket {
             // consumes an ICMP error that the kernel reports on the socket. Other packets are
             // then read by the next call.
             let steps = self.real_time.steps();
-            let arrived = arrivals.receive(self.fd(), Queue::Arrivals);
+            let arrived = arrivals.receive(self.fd.as_fd(), Queue::Arrivals);
             let mut departed = BATCH;
             while departed == BATCH {
-                departed = departures.receive(self.fd(), Queue::Departures).unwrap_or(0);
+                departed = departures.receive(self.fd.as_fd(), Queue::Departures).unwrap_or(0);
                 let now = self.real_time.check(clock);
                 for packet in departures.packets() {
                     deliver(Delivery::Departure(Flow(0), packet.bytes, self.real_time.moment(packet.stamp, now)));
@@ -238,18 +229,14 @@ impl Socket {
 
 impl EchoWire for IcmpSockets {
     fn identify(&mut self, identifier: u16) {
-        for socket in [&self.v4, &self.v6].into_iter().flatten() {
+        for socket in self.sockets.iter().flatten() {
             let filtered = options::listen_only_to(socket.fd.get(), socket.family, socket.kind, identifier);
             Lack::Filters.tolerate(&filtered);
         }
     }
 
     fn kind(&self, family: Family) -> SocketKind {
-        let socket = match family {
-            Family::V4 => &self.v4,
-            Family::V6 => &self.v6,
-        };
-        socket.as_ref().map_or(SocketKind::Datagram, |socket| socket.kind)
+        self.sockets[family as usize].as_ref().map_or(SocketKind::Datagram, |socket| socket.kind)
     }
 }
 
@@ -257,8 +244,8 @@ impl Readable for IcmpSockets {
     /// Also ends when the real-time clock is stepped.
     async fn readable(&self) {
         tokio::select! {
-            () = wait(self.v4.as_ref()) => {}
-            () = wait(self.v6.as_ref()) => {}
+            () = wait(self.sockets[0].as_ref()) => {}
+            () = wait(self.sockets[1].as_ref()) => {}
             () = stepped(self.steps.as_ref()) => {}
         }
     }
@@ -266,7 +253,7 @@ impl Readable for IcmpSockets {
 
 impl Wire for IcmpSockets {
     fn make_room(&mut self, peers: usize) {
-        for socket in [&self.v4, &self.v6].into_iter().flatten() {
+        for socket in self.sockets.iter().flatten() {
             options::make_room(socket.fd.get(), peers);
         }
     }
@@ -277,28 +264,25 @@ impl Wire for IcmpSockets {
 
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
         let mut from = 0;
-        while from < packets.len() {
-            // Consecutive packets of one family are sent in one call.
-            let over_ipv6 = packets[from].to.is_ipv6();
-            let run = packets[from..].iter().take_while(|packet| packet.to.is_ipv6() == over_ipv6).count();
-            let to = from + run;
-            match if over_ipv6 { &mut self.v6 } else { &mut self.v4 } {
-                None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
+        // Consecutive packets of one family are sent in one call.
+        for run in packets.chunk_by(|one, next| one.to.is_ipv6() == next.to.is_ipv6()) {
+            match &mut self.sockets[usize::from(run[0].to.is_ipv6())] {
+                None => (from..from + run.len()).for_each(|i| sent(i, Err(SendError::NoSocket))),
                 Some(socket) => {
                     socket.used = true;
-                    batch::send_all(socket.fd(), &packets[from..to], &mut |i, result| {
+                    batch::send_all(socket.fd.as_fd(), run, &mut |i, result| {
                         sent(from + i, result.map_err(|error| SendError::from(&error)));
                     });
                 }
             }
-            from = to;
+            from += run.len();
         }
     }
 
     fn receive(&mut self, clock: &dyn Clock, deliver: &mut dyn FnMut(Delivery<'_>)) -> bool {
-        let Self { v4, v6, arrivals, departures, turns_are_frequent, .. } = self;
+        let Self { sockets, arrivals, departures, turns_are_frequent, .. } = self;
         let mut drained = true;
-        for socket in [v4, v6].into_iter().flatten().filter(|socket| socket.used) {
+        for socket in sockets.iter_mut().flatten().filter(|socket| socket.used) {
             drained &= socket.receive([arrivals, departures], clock, deliver);
             socket.fd.watch(!(socket.stamped && *turns_are_frequent));
         }

@@ -116,10 +116,6 @@ impl<W: UdpWire> Exchange<W> for StampExchange {
         self.news |= session.other_node_answers;
     }
 
-    fn finish(&mut self) {
-        self.extras.clear();
-    }
-
     fn port(&self) -> u16 {
         self.port
     }

@@ -11,14 +11,13 @@ use std::net::{IpAddr, SocketAddr};
 
 use kube_canary_kernel::region::List;
 
-use super::mtu::{MtuSearch, Route, payload_bytes};
-use super::trace::Tracer;
+use super::mtu::{MtuProbe, MtuSearch, Route, payload_bytes};
+use super::trace::{TraceProbe, Tracer};
 use crate::limits::{DWELL_MAX, PATH_MTU_MAX, PAYLOAD_BYTES_MIN};
 use crate::peers::{Change, Compaction, Network, SlotId};
-use crate::prober::datagrams::Guest;
 use crate::prober::udp::stamp::packet::{BASE_BYTES, REQUEST_BYTES, TLV_HEADER_BYTES, write_request};
 use crate::prober::udp::stamp::{ErrorEstimate, NtpTime, StampReply};
-use crate::prober::{Clock, Datagram, Delivery, Flow, Moment, Outgoing, Refusal, SendError, Wire};
+use crate::prober::{Clock, Datagram, Delivery, Flow, Moment, Outgoing, Refusal, Wire};
 use crate::prober::{Label, ProbeKey};
 use crate::units::Nanos;
 
@@ -114,51 +113,47 @@ impl Explorer {
         let port = self.port;
         let to = |slot| address(slot).map(|address| SocketAddr::new(address, port));
         let route = |slot| address(slot).map(|address| Route { address, mtu: mtu(address) });
-        while let Some(packet) = self.tracer.due(as_of, to) {
-            let number = u64::from(packet.flow.0) << FLOW_SHIFT | u64::from(packet.sequence);
-            let label = label(packet.slot, number, packet.sequence);
-            let sent = self.send(wire, clock, (packet.to, packet.flow, Some(packet.ttl)), label, SMALL_BYTES);
-            if sent.is_err() {
-                self.tracer.not_sent(packet.sequence);
+        while let Some(TraceProbe { to, slot, flow, ttl, sequence }) = self.tracer.due(as_of, to) {
+            if !self.send(wire, clock, (to, flow, Some(ttl)), (slot, 0, sequence), SMALL_BYTES) {
+                self.tracer.not_sent(sequence);
             }
         }
-        while let Some(packet) = self.mtu.due(as_of, route) {
-            let Some(to) = to(packet.slot) else {
-                self.mtu.not_sent(packet.sequence);
-                continue;
-            };
-            let number = MTU | u64::from(packet.flow.0) << FLOW_SHIFT | u64::from(packet.sequence);
-            let label = label(packet.slot, number, packet.sequence);
-            let bytes = payload_bytes(packet.size, to.is_ipv6());
-            let sent = self.send(wire, clock, (to, packet.flow, None), label, bytes.into());
-            if sent.is_err() {
-                self.mtu.not_sent(packet.sequence);
+        while let Some(MtuProbe { slot, flow, size, sequence }) = self.mtu.due(as_of, route) {
+            let sent = to(slot).is_some_and(|to| {
+                let bytes = payload_bytes(size, to.is_ipv6());
+                self.send(wire, clock, (to, flow, None), (slot, MTU, sequence), bytes.into())
+            });
+            if !sent {
+                self.mtu.not_sent(sequence);
             }
         }
         self.message.resize(0, 0);
     }
 
+    /// Sends a packet, which has the bit of its kind in its number. Returns whether it was sent.
     fn send(
         &mut self,
         wire: &mut impl Wire,
         clock: &impl Clock,
         (to, flow, ttl): (SocketAddr, Flow, Option<u8>),
-        label: Label,
+        (slot, kind, sequence): (SlotId, u64, u32),
         bytes: usize,
-    ) -> Result<(), SendError> {
+    ) -> bool {
         let bytes = bytes.max(SMALL_BYTES);
         // It stays as large as the largest packet of the turn, so that a small one moves nothing.
         if self.message.len() < bytes {
             self.message.resize(bytes, 0);
         }
-        let message = self.message.get_mut(..bytes).ok_or(SendError::Address)?;
+        let Some(message) = self.message.get_mut(..bytes) else { return false };
+        let number = kind | u64::from(flow.0) << FLOW_SHIFT | u64::from(sequence);
+        #[expect(clippy::cast_possible_truncation, reason = "the label has the low bits")]
+        let label = Label { number, slot, sequence: sequence as u16 };
         let identity = self.key.identity(label, to.ip());
         let at = NtpTime::from_unix(clock.realtime());
-        #[expect(clippy::cast_possible_truncation, reason = "the part of the number that counts")]
-        write_request(message, label.number as u32, self.ssid, at, ErrorEstimate::UNKNOWN, &identity);
-        let mut result = Err(SendError::Address);
-        wire.send(&[Outgoing { to, flow, ttl, bytes: message }], &mut |_, sent| result = sent);
-        result
+        write_request(message, sequence, self.ssid, at, ErrorEstimate::UNKNOWN, &identity);
+        let mut is_sent = false;
+        wire.send(&[Outgoing { to, flow, ttl, bytes: message }], &mut |_, sent| is_sent = sent.is_ok());
+        is_sent
     }
 
     /// Returns when the next turn is due at the latest, if nothing arrives before.
@@ -204,10 +199,10 @@ impl Explorer {
             ((PacketKind::Mtu, _), Refusal::TimeExceeded | Refusal::Unreachable(_)) => false,
         }
     }
-}
 
-impl Guest for Explorer {
-    fn deliver(&mut self, delivery: &Delivery<'_>) -> bool {
+    /// Takes what the wire delivers and is not about a probe. Returns whether it is about a packet
+    /// of ours.
+    pub fn deliver(&mut self, delivery: &Delivery<'_>) -> bool {
         match *delivery {
             // The kernel gives a socket only what it has sent, so the number is enough.
             Delivery::Departure(_, bytes, moment) => match self.key.departed(bytes).map(known) {
@@ -224,11 +219,6 @@ impl Guest for Explorer {
             }
         }
     }
-}
-
-fn label(slot: SlotId, number: u64, sequence: u32) -> Label {
-    #[expect(clippy::cast_possible_truncation, reason = "the label has the low bits")]
-    Label { number, slot, sequence: sequence as u16 }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the parts of a number")]

@@ -1,6 +1,6 @@
 //! UDP datagrams as `kube_canary_kernel::batch` sends and reads them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use kube_canary_kernel::batch::{Packet, Received};
 use kube_canary_kernel::control::{
@@ -8,7 +8,7 @@ use kube_canary_kernel::control::{
 };
 
 use super::wire::Answer;
-use crate::prober::{Refusal, Unreachable};
+use crate::prober::{Delivery, Flow, Moment, Refusal, Unreachable};
 
 /// Words for what the kernel says of a datagram that has arrived.
 pub const ARRIVAL_WORDS: usize = words([STAMP_BYTES, TTL_BYTES, LOCAL_BYTES]);
@@ -39,32 +39,17 @@ impl Packet for Answer<'_> {
     }
 }
 
-/// What the error queue returns of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorQueueEntry {
-    /// A datagram has left.
-    Departure,
-    /// A datagram was refused.
-    Refused {
-        /// Destination of the datagram.
-        to: SocketAddr,
-        /// The host that says so, unless it is this one.
-        offender: Option<IpAddr>,
-        /// Reason for which it was refused.
-        refusal: Refusal,
-    },
-}
-
 /// Returns what an entry of the error queue means; `None` if it means nothing for a probe.
-pub fn entry(packet: &Received<'_>) -> Option<ErrorQueueEntry> {
+pub fn entry<'a>(packet: &Received<'a>, flow: Flow, moment: Moment) -> Option<Delivery<'a>> {
     let error = Facts::read(packet.control).error?;
     let offender = match error.origin {
-        Origin::Departure => return Some(ErrorQueueEntry::Departure),
+        Origin::Departure => return Some(Delivery::Departure(flow, packet.bytes, moment)),
         Origin::Icmp => error.offender,
         Origin::Local => None,
         Origin::Other => return None,
     };
-    Some(ErrorQueueEntry::Refused { to: packet.from?, offender, refusal: refusal(&error)? })
+    let (to, refusal) = (packet.from?, refusal(&error)?);
+    Some(Delivery::Refused { flow, to, offender, refusal, bytes: packet.bytes, moment })
 }
 
 /// The types and codes of RFC 792 and RFC 4443.

@@ -15,7 +15,7 @@ use rustix::event::{Timespec, epoll};
 use socket2::{SockFilter, SockRef};
 
 use super::open::{self, UdpSocketError};
-use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, ErrorQueueEntry, entry};
+use super::packets::{ARRIVAL_WORDS, ERROR_WORDS, entry};
 use super::wire::{Answer, Reflected, UdpWire};
 use crate::limits::{FLOWS_MAX, SENDER_FILTER_RANGES_MAX, STAMP_STRANGERS_EVERY, STAMP_STRANGERS_MAX};
 use crate::peers::Family;
@@ -353,13 +353,8 @@ impl Reader<'_> {
             let now = self.real_time.check(self.clock);
             for packet in self.errors.packets().take(count) {
                 let moment = self.real_time.moment(packet.stamp, now);
-                match entry(&packet) {
-                    Some(ErrorQueueEntry::Departure) => deliver(Delivery::Departure(flow, packet.bytes, moment)),
-                    Some(ErrorQueueEntry::Refused { to, offender, refusal }) => {
-                        let bytes = packet.bytes;
-                        deliver(Delivery::Refused { flow, to, offender, refusal, bytes, moment });
-                    }
-                    None => {}
+                if let Some(delivery) = entry(&packet, flow, moment) {
+                    deliver(delivery);
                 }
             }
             any |= count > 0;
@@ -414,18 +409,17 @@ impl Wire for UdpSockets {
 
     fn send(&mut self, packets: &[Outgoing<'_>], sent: &mut dyn FnMut(usize, Result<(), SendError>)) {
         let mut from = 0;
-        while let Some(first) = packets.get(from) {
-            // Consecutive packets of one socket are sent in one call.
-            let socket = |packet: &Outgoing<'_>| (packet.to.is_ipv6(), packet.flow);
-            let run = packets[from..].iter().take_while(|packet| socket(packet) == socket(first)).count();
-            let to = from + run;
-            match self.senders[usize::from(first.to.is_ipv6())].get(usize::from(first.flow.0)) {
-                None => (from..to).for_each(|i| sent(i, Err(SendError::NoSocket))),
-                Some(sender) => batch::send_all(sender.fd.as_fd(), &packets[from..to], &mut |i, result| {
+        let socket = |packet: &Outgoing<'_>| (packet.to.is_ipv6(), packet.flow);
+        // Consecutive packets of one socket are sent in one call.
+        for run in packets.chunk_by(|one, next| socket(one) == socket(next)) {
+            let (over_ipv6, flow) = socket(&run[0]);
+            match self.senders[usize::from(over_ipv6)].get(usize::from(flow.0)) {
+                None => (from..from + run.len()).for_each(|i| sent(i, Err(SendError::NoSocket))),
+                Some(sender) => batch::send_all(sender.fd.as_fd(), run, &mut |i, result| {
                     sent(from + i, result.map_err(|error| SendError::from(&error)));
                 }),
             }
-            from = to;
+            from += run.len();
         }
     }
 
@@ -504,15 +498,11 @@ impl UdpWire for UdpSockets {
     }
 
     fn answer(&mut self, answers: &[Answer<'_>]) {
-        let mut from = 0;
-        while let Some(first) = answers.get(from) {
-            let family = first.to.is_ipv6();
-            let run = answers[from..].iter().take_while(|answer| answer.to.is_ipv6() == family).count();
-            if let Some(reflector) = &self.reflectors[usize::from(family)] {
+        for run in answers.chunk_by(|one, next| one.to.is_ipv6() == next.to.is_ipv6()) {
+            if let Some(reflector) = &self.reflectors[usize::from(run[0].to.is_ipv6())] {
                 // What cannot be sent is dropped. The source of the request counts a lost answer.
-                batch::send_all(reflector.fd.as_fd(), &answers[from..][..run], &mut |_, _| {});
+                batch::send_all(reflector.fd.as_fd(), run, &mut |_, _| {});
             }
-            from += run;
         }
     }
 

@@ -172,19 +172,12 @@ impl Ways {
 
     /// Notes an answer that is not the newest. `first`: whether it is the first to its probe.
     pub fn hear(&mut self, count: u32, first: bool) {
-        if !self.is_known() || !self.see(count, first) {
-            return;
+        if self.is_known()
+            && self.see(count, first)
+            && let Some(span) = self.span(|mark| mark.more(count) > 0)
+        {
+            span.heard = span.heard.saturating_add(1);
         }
-        let span = if self.last.more(count) > 0 {
-            2
-        } else if self.next.more(count) > 0 {
-            1
-        } else if self.base.more(count) > 0 {
-            0
-        } else {
-            return;
-        };
-        self.spans[span].heard = self.spans[span].heard.saturating_add(1);
     }
 
     /// Notes that a count was in an answer. Returns whether it was not noted before. Counts far
@@ -205,24 +198,17 @@ impl Ways {
         is_new
     }
 
-    /// Returns the span of a sequence number; none before `base`.
-    const fn span_of(&mut self, sequence: u32) -> Option<&mut MarkSpan> {
-        if self.last.ahead(sequence) > 0 {
-            Some(&mut self.spans[2])
-        } else if self.next.ahead(sequence) > 0 {
-            Some(&mut self.spans[1])
-        } else if self.base.ahead(sequence) > 0 {
-            Some(&mut self.spans[0])
-        } else {
-            None
-        }
+    /// Returns the span behind the newest mark for which this holds; none if it holds for no mark.
+    fn span(&mut self, is_before: impl FnMut(Mark) -> bool) -> Option<&mut MarkSpan> {
+        let begin = [self.base, self.next, self.last].into_iter().rposition(is_before)?;
+        Some(&mut self.spans[begin])
     }
 
     /// Notes that the probe with this sequence number was not answered in time. It may be an extra
     /// one.
     pub fn lost(&mut self, sequence: u32, flow: u8, extra: bool) {
         if self.is_known()
-            && let Some(span) = self.span_of(sequence)
+            && let Some(span) = self.span(|mark| mark.ahead(sequence) > 0)
         {
             let lost = if extra { &mut span.extra } else { &mut span.lost };
             *lost = lost.saturating_add(1);

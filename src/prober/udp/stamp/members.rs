@@ -41,13 +41,7 @@ impl<A: Copy + Ord> FamilyMembers<A> {
         self.entries.fill(0);
     }
 
-    /// Returns the index of this member's entry, as it is kept.
-    fn entry(&self, address: &A) -> Option<u16> {
-        let at = self.addresses.binary_search(address).ok()?;
-        self.entries.get(at).copied()
-    }
-
-    /// Returns the place of that index.
+    /// Returns the place of the index of this member's entry.
     fn entry_mut(&mut self, address: &A) -> Option<&mut u16> {
         let at = self.addresses.binary_search(address).ok()?;
         self.entries.get_mut(at)
@@ -104,13 +98,13 @@ impl<T: Copy + Default> MemberSet<T> {
     }
 
     /// Returns whether this is a member's address.
-    pub(super) fn has(&self, address: IpAddr) -> bool {
-        self.place(address).is_some()
+    pub(super) fn has(&mut self, address: IpAddr) -> bool {
+        self.place_mut(address).is_some()
     }
 
     /// Returns the entry of a member. `None` if the address is no member, or has no entry.
-    pub(super) fn get(&self, address: IpAddr) -> Option<&T> {
-        let at = self.place(address)?.checked_sub(1)?;
+    pub(super) fn get(&mut self, address: IpAddr) -> Option<&T> {
+        let at = self.place_mut(address)?.checked_sub(1)?;
         self.entries.get(usize::from(at)).map(|entry| &entry.value)
     }
 
@@ -132,13 +126,6 @@ impl<T: Copy + Default> MemberSet<T> {
             }
         }
         self.entries.get_mut(at).map(|entry| &mut entry.value)
-    }
-
-    fn place(&self, address: IpAddr) -> Option<u16> {
-        match address.to_canonical() {
-            IpAddr::V4(address) => self.v4.entry(&address),
-            IpAddr::V6(address) => self.v6.entry(&address),
-        }
     }
 
     fn place_mut(&mut self, address: IpAddr) -> Option<&mut u16> {
@@ -186,7 +173,7 @@ mod tests {
         assert!(members.has("::ffff:10.0.0.9".parse().unwrap()), "as a socket of both families writes it");
         assert!(members.get(v4(9)).is_none() && members.entry(v4(2)).is_none());
         *members.entry(v4(9)).unwrap() = 7;
-        assert_eq!((members.get(v4(9)), members.get(v4(1))), (Some(&7), None));
+        assert_eq!((members.get(v4(9)).copied(), members.get(v4(1)).copied()), (Some(7), None));
         assert_eq!(members.entry("::ffff:10.0.0.9".parse().unwrap()), Some(&mut 7));
         assert_eq!(members.entries.iter().map(|entry| entry.value).collect::<Vec<_>>(), [7]);
     }
@@ -238,7 +225,7 @@ mod tests {
             *members.entry(v6(n)).unwrap() = n + most;
         }
         for n in 0..most {
-            assert_eq!((members.get(v4(n)), members.get(v6(n))), (Some(&n), Some(&(n + most))));
+            assert_eq!((members.get(v4(n)).copied(), members.get(v6(n)).copied()), (Some(n), Some(n + most)));
         }
     }
 }

@@ -26,7 +26,7 @@ use super::answer::{self, Reflection};
 use super::members::MemberSet;
 use super::packet::{ASKING_REQUEST_BYTES, BASE_BYTES, CHECK_REQUEST_BYTES, REQUEST_BYTES, asks, field};
 use super::returned;
-use super::strangers::StrangerTable;
+use super::strangers::{HeardInHalves, StrangerTable};
 use crate::limits::{
     STAMP_ANSWER_BYTES_MAX, STAMP_BURST_MAX, STAMP_PAIR_KEPT, STAMP_PAIRS_MAX, STAMP_RATE_MAX, STAMP_SHARES,
 };
@@ -68,6 +68,17 @@ impl Refusals {
     pub const fn sum(self) -> u64 {
         self.not_a_member + self.too_often + self.malformed
     }
+
+    /// Counts a request without an answer. Returns the reason.
+    fn note(&mut self, reason: Refused) -> Refused {
+        let counter = match reason {
+            Refused::NotAMember => &mut self.not_a_member,
+            Refused::TooOften => &mut self.too_often,
+            Refused::Malformed => &mut self.malformed,
+        };
+        *counter += 1;
+        reason
+    }
 }
 
 /// When all that was granted is granted again: the virtual time of a token bucket. Zero if nothing
@@ -85,10 +96,7 @@ struct Watcher {
     answers: [u32; 2 * STAMP_PAIRS_MAX + 1],
     /// By place, an SSID of the pair.
     ssids: [u16; STAMP_PAIRS_MAX],
-    /// Number of the half to which the first count belongs. The second belongs to the one before.
-    /// Halves of a second wrap around after 136 years.
-    half: u32,
-    heard: [u16; 2],
+    heard: HeardInHalves,
 }
 
 /// The grid of the halves of the window of [`Reflector::heard`].
@@ -176,25 +184,6 @@ impl Reflector {
         now: Nanos,
         out: &mut [u8; STAMP_ANSWER_BYTES_MAX],
     ) -> Result<usize, Refused> {
-        let result = self.decide(from, request, with, now, out);
-        let counter = match result {
-            Ok(_) => &mut self.answered,
-            Err(Refused::NotAMember) => &mut self.refusals.not_a_member,
-            Err(Refused::TooOften) => &mut self.refusals.too_often,
-            Err(Refused::Malformed) => &mut self.refusals.malformed,
-        };
-        *counter += 1;
-        result
-    }
-
-    fn decide(
-        &mut self,
-        from: SocketAddr,
-        request: &[u8],
-        with: &Reflection,
-        now: Nanos,
-        out: &mut [u8; STAMP_ANSWER_BYTES_MAX],
-    ) -> Result<usize, Refused> {
         if !self.members.has(from.ip()) {
             if let (Some(ssid), Some(sequence)) = (field(request, 14), field(request, 0)) {
                 let ssid = u16::from_be_bytes(ssid);
@@ -204,27 +193,30 @@ impl Reflector {
                     self.strangers.note(from.ip(), ssid, self.halves.number(now));
                 }
             }
-            return Err(Refused::NotAMember);
+            return Err(self.refusals.note(Refused::NotAMember));
         }
         if request.len() < BASE_BYTES || from.port() == self.port || from.port() == 0 {
-            return Err(Refused::Malformed);
+            return Err(self.refusals.note(Refused::Malformed));
         }
-        let ssid = field(request, 14).map(u16::from_be_bytes).ok_or(Refused::Malformed)?;
-        let watcher = self.members.entry(from.ip()).ok_or(Refused::NotAMember)?;
+        let ssid = field(request, 14).map(u16::from_be_bytes);
+        let ssid = ssid.ok_or_else(|| self.refusals.note(Refused::Malformed))?;
+        let watcher = self.members.entry(from.ip()).ok_or_else(|| self.refusals.note(Refused::NotAMember))?;
         let place = watcher.place(ssid, now, self.kept);
         let (full_at, count) = match place {
             Some(place) => (&mut watcher.full_at[place], 2 * place + usize::from(ssid & 1)),
             None => (share(&mut self.shares, &self.key, from.ip(), ssid), 2 * STAMP_PAIRS_MAX),
         };
         if !full_at.grant(now) {
-            return Err(Refused::TooOften);
+            return Err(self.refusals.note(Refused::TooOften));
         }
         let answers = &mut watcher.answers[count];
-        let bytes = answer::write(out, request, *answers, with).ok_or(Refused::Malformed)?;
+        let bytes = answer::write(out, request, *answers, with);
+        let bytes = bytes.ok_or_else(|| self.refusals.note(Refused::Malformed))?;
         *answers = answers.wrapping_add(1);
         if is_probe(request) {
-            watcher.hear(self.halves.number(now));
+            watcher.heard.note(self.halves.number(now));
         }
+        self.answered += 1;
         Ok(bytes)
     }
 
@@ -244,8 +236,8 @@ impl Reflector {
     }
 
     /// Returns how many probes of a member were answered in the recent window.
-    pub fn heard(&self, member: IpAddr, now: Nanos) -> u32 {
-        self.members.get(member).map_or(0, |watcher| watcher.heard_at(self.halves.number(now)))
+    pub fn heard(&mut self, member: IpAddr, now: Nanos) -> u32 {
+        self.members.get(member).map_or(0, |watcher| watcher.heard.sum(self.halves.number(now)))
     }
 
     /// Returns the bytes of memory that are resident.
@@ -299,25 +291,6 @@ impl Watcher {
         self.ssids[place] = ssid;
         self.answers[2 * place..][..2].fill(0);
         Some(place)
-    }
-
-    /// Counts a request that is answered in this half.
-    fn hear(&mut self, half: u32) {
-        if half != self.half {
-            self.heard = [0, if half == self.half.wrapping_add(1) { self.heard[0] } else { 0 }];
-            self.half = half;
-        }
-        self.heard[0] = self.heard[0].saturating_add(1);
-    }
-
-    /// Returns the requests of this half, which is the current one, and of the one before.
-    fn heard_at(&self, half: u32) -> u32 {
-        let [newer, older] = self.heard.map(u32::from);
-        match half.checked_sub(self.half) {
-            Some(0) => newer + older,
-            Some(1) => newer,
-            _ => 0,
-        }
     }
 }
 

@@ -9,18 +9,17 @@ use std::net::IpAddr;
 use crate::limits::STRANGERS_MAX;
 use crate::report::Stranger;
 
-/// Requests of one session of one address.
-#[derive(Clone, Copy, Debug)]
-struct StrangerSession {
-    address: IpAddr,
-    ssid: u16,
+/// Requests that were counted in two halves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct HeardInHalves {
     /// Number of the half to which the first count belongs. The second belongs to the one before.
+    /// Halves of a second wrap around after 136 years.
     half: u32,
     heard: [u16; 2],
 }
 
-impl StrangerSession {
-    fn at(&self, half: u32) -> [u16; 2] {
+impl HeardInHalves {
+    fn at(self, half: u32) -> [u16; 2] {
         match half.checked_sub(self.half) {
             Some(0) => self.heard,
             Some(1) => [0, self.heard[0]],
@@ -28,9 +27,24 @@ impl StrangerSession {
         }
     }
 
-    fn requests(&self, half: u32) -> u32 {
+    /// Counts a request of this half.
+    pub(super) fn note(&mut self, half: u32) {
+        let [newer, older] = self.at(half);
+        (self.half, self.heard) = (half, [newer.saturating_add(1), older]);
+    }
+
+    /// Returns the requests of this half and of the one before.
+    pub(super) fn sum(self, half: u32) -> u32 {
         self.at(half).into_iter().map(u32::from).sum()
     }
+}
+
+/// Requests of one session of one address.
+#[derive(Clone, Copy, Debug)]
+struct StrangerSession {
+    address: IpAddr,
+    ssid: u16,
+    heard: HeardInHalves,
 }
 
 /// The sessions of strangers that were heard most of late.
@@ -46,21 +60,20 @@ impl StrangerTable {
             place.is_some_and(|session| (session.address, session.ssid) == (address, ssid))
         };
         if let Some(Some(known)) = self.0.iter_mut().find(is_it) {
-            let [newer, older] = known.at(half);
-            (known.half, known.heard) = (half, [newer.saturating_add(1), older]);
+            known.heard.note(half);
             return;
         }
-        let requests = |place: &Option<StrangerSession>| place.map_or(0, |session| session.requests(half));
+        let requests = |place: &Option<StrangerSession>| place.map_or(0, |session| session.heard.sum(half));
         let least = self.0.iter_mut().min_by_key(|place| requests(place)).filter(|place| requests(place) < 2);
         if let Some(place) = least {
-            *place = Some(StrangerSession { address, ssid, half, heard: [1, 0] });
+            *place = Some(StrangerSession { address, ssid, heard: HeardInHalves { half, heard: [1, 0] } });
         }
     }
 
     /// Returns what was heard in this half and the one before.
     pub(super) fn list(&self, half: u32) -> impl Iterator<Item = Stranger> {
         let of =
-            move |it: &StrangerSession| Stranger { address: it.address, ssid: it.ssid, requests: it.requests(half) };
+            move |it: &StrangerSession| Stranger { address: it.address, ssid: it.ssid, requests: it.heard.sum(half) };
         self.0.iter().flatten().map(of).filter(|stranger| stranger.requests > 0)
     }
 }

@@ -1,7 +1,6 @@
 //! Probes, their outcomes, flows and directions.
 
 use super::*;
-use crate::prober::{Delivery, Guest};
 
 #[test]
 fn a_peer_that_keeps_a_probe_for_half_a_second_adds_nothing_and_loses_nothing() {
@@ -233,21 +232,18 @@ fn a_slot_of_the_node_network_is_not_probed() {
 
 #[test]
 fn what_is_no_probe_is_the_guests() {
-    struct Own(Vec<String>);
-    impl Guest for Own {
-        fn deliver(&mut self, delivery: &Delivery<'_>) -> bool {
-            self.0.push(format!("{delivery:?}").chars().take(7).collect());
-            true
-        }
-    }
     let mut world = World::new(1, |_, _| AT_ONCE);
     let (now, from) = (world.clock.now(), SocketAddr::new(peer(9), 33_434));
     world.wire().fly(now, Packet::Arrival { flow: Flow(0), from, bytes: b"a trace".to_vec() });
     world.wire().departures.push((Flow(3), b"a trace".to_vec(), now));
-    let mut guest = Own(Vec::new());
+    let mut own = Vec::<String>::new();
+    let guest = &mut |delivery: &Delivery<'_>| {
+        own.push(format!("{delivery:?}").chars().take(7).collect());
+        true
+    };
     let World { prober, log, .. } = &mut world;
-    prober.turn_with(&mut |observation| log.observe(observation), &mut guest);
-    assert_eq!((guest.0, world.log.unrelated), (vec!["Departu".into(), "Arrival".into()], 0));
+    prober.turn_with(&mut |observation| log.observe(observation), guest);
+    assert_eq!((own, world.log.unrelated), (vec!["Departu".into(), "Arrival".into()], 0));
 }
 
 /// Extra probes among the others, whatever is lost: they are in no event, and the directions of the

@@ -240,7 +240,7 @@ fn the_requests_of_the_last_minute_are_counted_per_member() {
         let halves = if n < 30 { n } else { 30 + n % 30 };
         assert_eq!(u64::from(reflector.heard(MEMBER.ip(), now)), halves + 1, "{n}: one at each second of the halves");
     }
-    let heard = |n| reflector.heard(MEMBER.ip(), second(n));
+    let mut heard = |n| reflector.heard(MEMBER.ip(), second(n));
     assert_eq!([heard(600), heard(629), heard(630), heard(10_000)], [30, 30, 0, 0]);
     assert_eq!(reflector.heard("10.0.0.9".parse().unwrap(), second(1)), 0);
 }
