@@ -34,7 +34,7 @@ use crate::limits::HOUR_PEERS_MAX;
 use crate::peers::{Compaction, SlotId};
 use crate::units::Nanos;
 use kube_canary_kernel::atomic;
-use kube_canary_kernel::region::Table;
+use kube_canary_kernel::region::{Atomic as _, Table};
 use zerocopy::FromZeros;
 
 /// Number of steps of [`crate::limits::HOUR_STEP`] that are kept of every peer.
@@ -197,14 +197,6 @@ impl Past {
         }
         self.begin(outcomes);
     }
-
-    fn take_over(&self, other: &Self) {
-        self.answered.store(other.answered.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.lost.store(other.lost.load(Ordering::Relaxed), Ordering::Relaxed);
-        for (to, from) in self.minutes.iter().zip(&other.minutes) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-    }
 }
 
 const fn place(minute: u32) -> usize {
@@ -234,7 +226,7 @@ impl Hours {
         for (from, to) in compaction.moves() {
             let Some(past) = self.table.get(to.index()) else { continue };
             match self.table.get(from.index()) {
-                Some(from) => past.take_over(from),
+                Some(from) => past.copy_from(from),
                 None => past.start(outcomes(to)),
             }
         }

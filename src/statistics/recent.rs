@@ -117,13 +117,6 @@ fn bump8(counter: &AtomicU8) {
     counter.store(counter.load(Ordering::Relaxed).saturating_add(1), Ordering::Release);
 }
 
-/// Stores a number unless it is there. What only losses change is then not resident before one.
-fn store_if_other(counter: &AtomicU8, number: u8) {
-    if counter.load(Ordering::Relaxed) != number {
-        counter.store(number, Ordering::Relaxed);
-    }
-}
-
 impl Recent<'_> {
     /// Returns the half that `window` belongs to, and its round-trip times.
     fn half(&self, window: u16) -> (&Half, &[AtomicU8]) {
@@ -280,33 +273,6 @@ impl Recent<'_> {
                 *sum += u64::from(count.load(Ordering::Relaxed));
             }
         }
-    }
-
-    /// Clears both halves of the slot.
-    pub(super) fn reset(&self) {
-        self.runs().into_iter().for_each(|count| store_if_other(count, 0));
-        self.windows.numbers.turn(0, || [0, 1].into_iter().for_each(|window| self.clear(window)));
-    }
-
-    /// Copies `other` into this slot.
-    pub(super) fn take_over(&self, other: Recent<'_>) {
-        for (to, from) in self.runs().into_iter().zip(other.runs()) {
-            store_if_other(to, from.load(Ordering::Relaxed));
-        }
-        let first = other.first_lost();
-        if self.first_lost() != first {
-            self.losses.first.store(first, Ordering::Relaxed);
-        }
-        store_if_other(&self.losses.last, other.losses.last.load(Ordering::Relaxed));
-        self.windows.numbers.turn(other.windows.numbers.done(), || {
-            for window in [0, 1] {
-                let ((to, to_bins), (from, from_bins)) = (self.half(window), other.half(window));
-                let counters = [&to.sent, &to.lost].into_iter().chain(to_bins);
-                for (to, from) in counters.zip([&from.sent, &from.lost].into_iter().chain(from_bins)) {
-                    to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-                }
-            }
-        });
     }
 }
 

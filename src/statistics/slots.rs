@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use kube_canary_kernel::atomic;
-use kube_canary_kernel::region::Table;
+use kube_canary_kernel::region::{Atomic as _, Table};
 use zerocopy::FromZeros;
 
 use super::histogram::{ClassicReading, HistogramReading};
@@ -209,14 +209,6 @@ pub(super) struct Outcomes {
     pub(super) lost: u32,
 }
 
-impl RareCounters {
-    fn counters(&self) -> impl Iterator<Item = &AtomicU32> {
-        let echoes = [&self.late, &self.duplicate, &self.reordered, &self.corrupt];
-        let single = echoes.into_iter().chain([&self.syn_retransmissions, &self.refused]);
-        single.chain(&self.terminating).chain(&self.send_errors)
-    }
-}
-
 impl PeerStatistics<'_> {
     pub(super) fn record(self, event: Event, moment: WindowMoment, counts: Counts) {
         let Self { hot, rare, cells, scale, .. } = self;
@@ -253,7 +245,7 @@ impl PeerStatistics<'_> {
 
     /// Notes that a lost handshake was refused in this half of a recent window.
     pub(super) fn set_refused(self, half: u32) {
-        store_if_other(&self.rare.refused, half.wrapping_add(1));
+        self.rare.refused.copy_from(&half.wrapping_add(1).into());
     }
 
     /// Reads the probes that were not sent in this half of a recent window, or in the one before.
@@ -330,39 +322,24 @@ impl PeerStatistics<'_> {
 
     /// Starts from zero for another peer, which joined at `created`.
     pub(super) fn reset(self, created: u32) {
-        let Self { hot, rare, cells, .. } = self;
-        hot.rtt_sum.store(0, Ordering::Relaxed);
+        let Self { hot, rare, cells, recent_bins, .. } = self;
+        hot.copy_from(&Hot::default());
         hot.created.store(created, Ordering::Relaxed);
-        hot.zone.store(0, Ordering::Relaxed);
-        hot.via.store(0, Ordering::Relaxed);
-        [&hot.sent, &hot.lost].into_iter().chain(cells).for_each(|counter| counter.store(0, Ordering::Relaxed));
-        self.recent().reset();
-        rare.counters().for_each(|counter| store_if_other(counter, 0));
-        rare.unsent.reset();
+        rare.copy_from(&RareCounters::default());
+        for count in cells {
+            count.store(0, Ordering::Relaxed);
+        }
+        for count in recent_bins {
+            count.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Copies the numbers of `other` into this slot.
     pub(super) fn take_over(self, other: PeerStatistics<'_>) {
-        let (to, from) = (self.hot, other.hot);
-        to.rtt_sum.store(from.rtt_sum.load(Ordering::Relaxed), Ordering::Relaxed);
-        to.zone.store(from.zone.load(Ordering::Relaxed), Ordering::Relaxed);
-        to.via.store(from.via.load(Ordering::Relaxed), Ordering::Relaxed);
-        let counters = [(&to.sent, &from.sent), (&to.lost, &from.lost), (&to.created, &from.created)];
-        for (to, from) in counters.into_iter().chain(self.cells.iter().zip(other.cells)) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        self.recent().take_over(other.recent());
-        for (to, from) in self.rare.counters().zip(other.rare.counters()) {
-            store_if_other(to, from.load(Ordering::Relaxed));
-        }
-        self.rare.unsent.take_over(&other.rare.unsent);
-    }
-}
-
-/// Writing a zero over a zero would make the page resident.
-fn store_if_other(counter: &AtomicU32, value: u32) {
-    if counter.load(Ordering::Relaxed) != value {
-        counter.store(value, Ordering::Relaxed);
+        self.hot.copy_from(other.hot);
+        self.rare.copy_from(other.rare);
+        self.cells.iter().zip(other.cells).for_each(|(to, from)| to.copy_from(from));
+        self.recent_bins.iter().zip(other.recent_bins).for_each(|(to, from)| to.copy_from(from));
     }
 }
 

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 
 use kube_canary_kernel::atomic;
-use kube_canary_kernel::region::Table;
+use kube_canary_kernel::region::{Atomic as _, Table};
 use zerocopy::FromZeros;
 
 use super::flows::{FLOWS, FlowReading, FlowWay, HALF_PROBES, RecentFlows};
@@ -133,14 +133,14 @@ impl UdpSlots {
     /// Starts from zero for another peer.
     pub(super) fn reset(&self, slot: SlotId) {
         if let Some(link) = self.0.get(slot.index()) {
-            link.copy(&UdpNumbers::default());
+            link.copy_from(&UdpNumbers::default());
         }
     }
 
     pub(super) fn compact(&self, compaction: &Compaction) {
         for (from, to) in compaction.moves() {
             if let (Some(from), Some(to)) = (self.0.get(from.index()), self.0.get(to.index())) {
-                to.copy(from);
+                to.copy_from(from);
             }
         }
         self.0.give_back(compaction.slots());
@@ -148,34 +148,6 @@ impl UdpSlots {
 }
 
 impl UdpNumbers {
-    fn copy(&self, other: &Self) {
-        self.windows.turn(other.windows.done(), || {
-            for (to, from) in self.ways.iter().flatten().zip(other.ways.iter().flatten()) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-        });
-        self.hops.store(other.hops.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.mtu_state.store(other.mtu_state.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.path_mtu.store(other.path_mtu.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.heard.store(other.heard.load(Ordering::Relaxed), Ordering::Relaxed);
-        for (to, from) in self.flows.iter().flatten().zip(other.flows.iter().flatten()) {
-            to.probes.store(from.probes.load(Ordering::Relaxed), Ordering::Relaxed);
-            to.lost.store(from.lost.load(Ordering::Relaxed), Ordering::Relaxed);
-        }
-        self.in_turn.store(other.in_turn.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.newer.store(other.newer.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.may_probe.store(other.may_probe.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.answered.store(other.answered.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.last_lost.store(other.last_lost.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.flow_ways.store(other.flow_ways.load(Ordering::Relaxed), Ordering::Relaxed);
-        for (to, from) in self.variations.iter().zip(&other.variations) {
-            to.copy(from);
-        }
-        for (to, from) in self.delays.iter().zip(&other.delays) {
-            to.copy(from);
-        }
-    }
-
     fn half(&self, window: u16) -> &[AtomicU8; 2] {
         &self.ways[usize::from(window % 2)]
     }

@@ -90,25 +90,6 @@ impl UnsentNumbers {
         UnsentReading { probes, reason: reason.copied().filter(|_| probes > 0) }
     }
 
-    /// Sets all numbers to zero, for another peer.
-    pub(super) fn reset(&self) {
-        self.take_over(&Self::default());
-    }
-
-    /// Copies the numbers of another slot. What is the same is not written, so that no page becomes
-    /// resident by it.
-    pub(super) fn take_over(&self, other: &Self) {
-        let bytes = |slot: &Self| {
-            [&slot.counts[0], &slot.counts[1], &slot.reason, &slot.lead].map(|byte| byte.load(Ordering::Relaxed))
-        };
-        let last = other.last.load(Ordering::Relaxed);
-        if self.last.load(Ordering::Relaxed) != last || bytes(self) != bytes(other) {
-            self.last.store(last, Ordering::Relaxed);
-            let own = [&self.counts[0], &self.counts[1], &self.reason, &self.lead];
-            own.into_iter().zip(bytes(other)).for_each(|(to, byte)| to.store(byte, Ordering::Relaxed));
-        }
-    }
-
     const fn count(&self, half: u32) -> &AtomicU8 {
         &self.counts[(half % 2) as usize]
     }
@@ -116,6 +97,8 @@ impl UnsentNumbers {
 
 #[cfg(test)]
 mod tests {
+    use kube_canary_kernel::region::Atomic as _;
+
     use super::*;
 
     fn reading(probes: u32, reason: SendError) -> UnsentReading {
@@ -136,9 +119,9 @@ mod tests {
         unsent.record(SendError::NoRoute, 10);
         assert_eq!(unsent.read(10).probes, 1, "the half before has none");
         let other = UnsentNumbers::default();
-        other.take_over(&unsent);
+        other.copy_from(&unsent);
         assert_eq!(other.read(10), unsent.read(10));
-        other.reset();
+        other.copy_from(&UnsentNumbers::default());
         assert_eq!(other.read(10), UnsentReading::default());
     }
 

@@ -55,12 +55,6 @@ impl Variation {
         let mean = self.mean.load(Ordering::Relaxed) / SHARE;
         (self.last.load(Ordering::Relaxed) != 0).then(|| Nanos(mean.into()))
     }
-
-    /// Copies another one.
-    pub(super) fn copy(&self, other: &Self) {
-        self.last.store(other.last.load(Ordering::Relaxed), Ordering::Relaxed);
-        self.mean.store(other.mean.load(Ordering::Relaxed), Ordering::Relaxed);
-    }
 }
 
 /// The mean delay of one direction. The probe thread writes.
@@ -88,11 +82,6 @@ impl Delay {
     /// Returns the mean delay. `None` if it is not known.
     pub(super) fn read(&self) -> Option<Nanos> {
         Some(self.mean.load(Ordering::Relaxed)).filter(|mean| *mean > 0).map(|mean| Nanos(mean.into()))
-    }
-
-    /// Copies another one.
-    pub(super) fn copy(&self, other: &Self) {
-        self.mean.store(other.mean.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 }
 

@@ -21,7 +21,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::{NonNull, copy_nonoverlapping, null_mut};
 use std::slice;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use zerocopy::FromZeros;
 
@@ -47,18 +47,35 @@ pub fn page_bytes() -> usize {
 ///
 /// # Safety
 /// The type consists only of atomic integers.
-pub unsafe trait Atomic: FromZeros + Sync {}
+pub unsafe trait Atomic: FromZeros + Sync {
+    /// Copies another value, one integer after the other. What is the same is not written, so that
+    /// no page becomes resident by it. The caller keeps readers and writers away.
+    fn copy_from(&self, other: &Self);
+}
 
-// SAFETY: an atomic integer.
-unsafe impl Atomic for AtomicU8 {}
-// SAFETY: an atomic integer.
-unsafe impl Atomic for AtomicU16 {}
-// SAFETY: an atomic integer.
-unsafe impl Atomic for AtomicU32 {}
-// SAFETY: an atomic integer.
-unsafe impl Atomic for AtomicU64 {}
+macro_rules! integers {
+    ($($integer:ty),+) => {
+        $(
+            // SAFETY: an atomic integer.
+            unsafe impl Atomic for $integer {
+                fn copy_from(&self, other: &Self) {
+                    let value = other.load(Ordering::Relaxed);
+                    if self.load(Ordering::Relaxed) != value {
+                        self.store(value, Ordering::Relaxed);
+                    }
+                }
+            }
+        )+
+    };
+}
+integers!(AtomicU8, AtomicU16, AtomicU32, AtomicU64);
+
 // SAFETY: as its elements.
-unsafe impl<T: Atomic, const N: usize> Atomic for [T; N] {}
+unsafe impl<T: Atomic, const N: usize> Atomic for [T; N] {
+    fn copy_from(&self, other: &Self) {
+        self.iter().zip(other).for_each(|(to, from)| to.copy_from(from));
+    }
+}
 
 /// Implements [`region::Atomic`](crate::region::Atomic) for a struct, of which it takes the name
 /// and those of all fields. It compiles only if no field is left out and each is `Atomic` itself.
@@ -98,15 +115,13 @@ unsafe impl<T: Atomic, const N: usize> Atomic for [T; N] {}
 #[macro_export]
 macro_rules! atomic {
     ($name:ident $(<$part:ident>)? { $($field:ident),+ $(,)? }) => {
-        const _: () = {
-            #[allow(dead_code, reason = "compiled, and never called")]
-            fn check $(<$part: $crate::region::Atomic>)? ($name { $($field),+ }: &$name $(<$part>)?) {
-                fn is_atomic<T: $crate::region::Atomic>(_: &T) {}
-                $(is_atomic($field);)+
+        // SAFETY: `copy_from` names every field, and each is `Atomic`.
+        unsafe impl $(<$part: $crate::region::Atomic>)? $crate::region::Atomic for $name $(<$part>)? {
+            fn copy_from(&self, other: &Self) {
+                let Self { $($field),+ } = self;
+                $($crate::region::Atomic::copy_from($field, &other.$field);)+
             }
-        };
-        // SAFETY: `check` names every field, and each is `Atomic`.
-        unsafe impl $(<$part: $crate::region::Atomic>)? $crate::region::Atomic for $name $(<$part>)? {}
+        }
     };
 }
 
