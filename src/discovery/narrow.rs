@@ -3,12 +3,11 @@
 //!
 //! The traps:
 //! * A member that is absent for long is removed without a new list, and another must be probed
-//!   instead. So the last list is kept while any member is absent, without its names.
+//!   instead. So the last list is kept while any member is absent.
 //! * A DNS source lists addresses in place of names that it does not know yet. They are members
 //!   only as long as they are listed.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -48,16 +47,6 @@ pub async fn run<S: Future<Output = ()>>(
     }
 }
 
-/// An entry of a list. Its name is in the members.
-struct KeptEntry {
-    member: MemberId,
-    address: IpAddr,
-    readiness: Readiness,
-    http_port: Option<u16>,
-    network: Network,
-    is_displaced: bool,
-}
-
 /// Decides which entries pass. No I/O, no clock.
 struct Narrow {
     ourselves: Ourselves,
@@ -72,7 +61,7 @@ struct Narrow {
     roster: Arc<Roster>,
     unsent_roster: Option<Arc<Roster>>,
     /// The last list, while any member is absent.
-    kept: Vec<KeptEntry>,
+    kept: Option<PeerList>,
     /// Members of the last list whose name is their address.
     nameless: Vec<MemberId>,
     /// How many entries of the last list were left out.
@@ -91,7 +80,7 @@ impl Narrow {
             sent_facts: None,
             roster: Arc::default(),
             unsent_roster: None,
-            kept: Vec::new(),
+            kept: None,
             nameless: Vec::new(),
             left_out: 0,
         }
@@ -102,7 +91,10 @@ impl Narrow {
         let update = match update {
             Update::List(list) => Update::List(self.narrow(list, now)),
             Update::Amended(list) => Update::Amended(self.narrow(list, now)),
-            Update::Confirmed if self.members.expire(now) => Update::List(self.narrow_kept()),
+            Update::Confirmed if self.members.expire(now) => match self.kept.take() {
+                Some(list) => Update::List(self.narrow(list, now)),
+                None => Update::Confirmed,
+            },
             other => other,
         };
         let facts = self.facts.filter(|facts| self.sent_facts.replace(*facts) != Some(*facts));
@@ -136,7 +128,7 @@ impl Narrow {
         self.members.remove(&gone);
         self.members.listed(listed.into_iter().chain(own), now);
         self.warn_left_out(ids.iter().filter(|id| id.is_none()).count());
-        self.keep(&peers, &ids);
+        self.kept = self.members.any_absent().then(|| PeerList { peers: peers.clone() });
         let is_partial = self.select().is_partial();
         self.make_roster(&peers, is_partial);
         let selection = self.select();
@@ -144,29 +136,6 @@ impl Narrow {
         peers.retain(|_| chosen.next().unwrap_or(false));
         peers.shrink_to_fit();
         PeerList { peers }
-    }
-
-    /// Returns the same of the last list, after members were removed.
-    fn narrow_kept(&mut self) -> PeerList {
-        self.select();
-        let own = self.members.find(&self.ourselves.node);
-        let (members, selection) = (&self.members, self.selection.as_ref());
-        let is_chosen = |id| Some(id) == own || selection.is_some_and(|(_, selection)| selection.contains(id));
-        let chosen = self.kept.iter().filter(|kept| is_chosen(kept.member));
-        let peers = chosen.map(|kept| PeerSpec {
-            node: members.name(kept.member).to_owned(),
-            address: kept.address,
-            zone: members.zone(kept.member).map(str::to_owned),
-            readiness: kept.readiness,
-            http_port: kept.http_port,
-            network: kept.network,
-            is_displaced: kept.is_displaced,
-        });
-        let list = PeerList { peers: peers.collect() };
-        if !self.members.any_absent() {
-            self.kept = Vec::new();
-        }
-        list
     }
 
     /// Makes the roster of a list, if it differs from the last. It has the addresses of all if only
@@ -185,17 +154,6 @@ impl Narrow {
         if let Some(roster) = self.roster.next(ranks, beyond) {
             self.roster = Arc::clone(&roster);
             self.unsent_roster = Some(roster);
-        }
-    }
-
-    fn keep(&mut self, peers: &[PeerSpec], ids: &[Option<MemberId>]) {
-        self.kept = Vec::new();
-        if self.members.any_absent() {
-            self.kept.reserve_exact(peers.len());
-            self.kept.extend(peers.iter().zip(ids).filter_map(|(spec, id)| {
-                let PeerSpec { address, readiness, http_port, network, is_displaced, .. } = *spec;
-                Some(KeptEntry { member: (*id)?, address, readiness, http_port, network, is_displaced })
-            }));
         }
     }
 

@@ -4,10 +4,11 @@
 use prometheus::core::Collector;
 use prometheus::{Counter, Gauge, Registry};
 
+use super::families::{FamilyScope, numbers};
 use super::head::FamilyWriter;
 use super::memory::{self, MemoryMetrics};
 use super::process::{ProcessReading, cpus, start_time};
-use super::series::{SeriesSettings, Shown, histogram_series, zone_numbers};
+use super::series::{SeriesSettings, Shown, histogram_series};
 use super::throttle::{Throttle, Throttled};
 use super::{Format, View, own};
 use crate::allocator::{AllocatorInfo, Stats};
@@ -286,7 +287,7 @@ impl AgentMetrics {
         let lags = 2 * of_histogram(statistics.send_lag().scale());
         let zone_series = |method| {
             let times = if method == Method::Icmp { of_histogram(statistics.zone_scale()) } else { 0 };
-            statistics.method(method).zone_pairs() * (zone_numbers(method) + times)
+            statistics.method(method).zone_pairs() * (numbers(FamilyScope::Zone, method, self.series.links) + times)
         };
         let zones: usize = Method::ALL.into_iter().map(zone_series).sum();
         let bounds = statistics.scale().bounds().as_slice().len();

@@ -5,9 +5,28 @@
 //! than probes.
 
 use super::protobuf::FamilyKind;
-use super::series::LinkSeries;
 use crate::peers::Method;
 use crate::statistics::{MtuReading, PeerReading, UdpLinks, ZoneReading};
+
+/// Which series of a link are exported. Each value exports what those before it do, and more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LinkSeries {
+    /// No series. Zone pairs, reports and verdicts still include the measurements of the links.
+    None,
+    /// The counters of probes sent, received and lost.
+    Counters,
+    /// One histogram of round-trip times: by ICMP, or by UDP if ICMP does not probe.
+    #[default]
+    One,
+    /// All histograms, rarer counters, and what UDP probes find out.
+    Full,
+}
+
+impl LinkSeries {
+    /// The values that `--link-series` accepts.
+    pub const ALL: [(&str, Self); 4] =
+        [("one", Self::One), ("full", Self::Full), ("counters", Self::Counters), ("none", Self::None)];
+}
 
 /// The kind of subject that a family describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,26 +274,34 @@ pub const FAMILIES: &[FamilyDescription] = &[
         "When the certificate of the target expires, in seconds since the epoch."),
 ];
 
+/// Returns the number of counters and gauges that a subject of this kind has by a method.
+pub fn numbers(scope: FamilyScope, method: Method, links: LinkSeries) -> usize {
+    let is_of = |family: &&FamilyDescription| {
+        let is_number = family.kind() != FamilyKind::Histogram;
+        family.scope == scope && is_number && family.methods.contains(&method) && family.links <= links
+    };
+    FAMILIES.iter().filter(is_of).count()
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::series::{link_numbers, zone_numbers};
     use super::*;
 
     #[test]
-    fn there_are_as_many_series_as_the_formula_says() {
-        let of = |scope, method, links| {
-            let is_of = |family: &&FamilyDescription| {
-                (family.scope, family.kind() == FamilyKind::Histogram) == (scope, false)
-                    && family.methods.contains(&method)
-                    && family.links <= links
-            };
-            FAMILIES.iter().filter(is_of).count()
-        };
+    fn a_link_has_three_numbers_and_a_zone_pair_has_all() {
         for method in Method::ALL {
-            for (_, links) in LinkSeries::ALL {
-                assert_eq!(of(FamilyScope::Link, method, links), link_numbers(method, links), "{method:?} {links:?}");
+            let of = |scope, links| numbers(scope, method, links);
+            let all = [9, 6, 3][method as usize];
+            assert_eq!(of(FamilyScope::Zone, LinkSeries::Full), all, "{method:?}");
+            let of_link = LinkSeries::ALL.map(|(_, links)| (links, of(FamilyScope::Link, links)));
+            for (links, found) in of_link {
+                let expected = match links {
+                    LinkSeries::None => 0,
+                    LinkSeries::One | LinkSeries::Counters => 3,
+                    LinkSeries::Full => all,
+                };
+                assert_eq!(found, expected, "{method:?} {links:?}");
             }
-            assert_eq!(of(FamilyScope::Zone, method, LinkSeries::Full), zone_numbers(method), "{method:?}");
         }
     }
 }

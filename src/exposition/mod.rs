@@ -35,11 +35,12 @@ pub use about::{About, REVISION};
 pub use accept::Format;
 pub use agent::{AgentMetrics, AgentMetricsConfig};
 pub use api::{OwnLosses, PeersBody, compact as compact_report};
+pub use families::LinkSeries;
 pub use head::FamilyWriter;
 pub use hour::{HourError, hour};
 pub use metrics::MetricsBody;
 pub use routes::App;
-pub use series::{LinkSeries, SeriesSettings};
+pub use series::SeriesSettings;
 pub use strangers::HeardStrangers;
 pub use traces::PeerTraces;
 

@@ -19,28 +19,9 @@
 //! the link exists. So a link that joins or leaves does not change which other links are exported.
 //! The exception is when slots are compacted after many links have left.
 
+use super::families::{FamilyScope, LinkSeries, numbers};
 use crate::limits::MAX_SERIES_DEFAULT;
 use crate::peers::{Directory, Method, Methods, Network, SlotId, Via};
-
-/// Which series of a link are exported. Each value exports what those before it do, and more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LinkSeries {
-    /// No series. Zone pairs, reports and verdicts still include the measurements of the links.
-    None,
-    /// The counters of probes sent, received and lost.
-    Counters,
-    /// One histogram of round-trip times: by ICMP, or by UDP if ICMP does not probe.
-    #[default]
-    One,
-    /// All histograms, rarer counters, and what UDP probes find out.
-    Full,
-}
-
-impl LinkSeries {
-    /// The values that `--link-series` accepts.
-    pub const ALL: [(&str, Self); 4] =
-        [("one", Self::One), ("full", Self::Full), ("counters", Self::Counters), ("none", Self::None)];
-}
 
 /// The flags that decide which series are exported.
 #[derive(Clone, Copy, Debug)]
@@ -67,25 +48,6 @@ pub struct Shown {
     pub slots_end: usize,
     /// Number of series of the links that are not shown.
     pub suppressed: usize,
-}
-
-/// Returns the number of counters and gauges of a link.
-pub const fn link_numbers(method: Method, links: LinkSeries) -> usize {
-    match (links, method) {
-        (LinkSeries::None, _) => 0,
-        (LinkSeries::Full, Method::Icmp) => 9,
-        (LinkSeries::Full, Method::Udp) => 6,
-        _ => 3,
-    }
-}
-
-/// Returns the number of counters and gauges of a zone pair.
-pub const fn zone_numbers(method: Method) -> usize {
-    match method {
-        Method::Icmp => 9,
-        Method::Udp => 6,
-        Method::Tcp => 3,
-    }
 }
 
 /// Returns the series of a histogram with `bounds` bounds: its buckets with `+Inf`, sum and count.
@@ -117,7 +79,7 @@ impl SeriesSettings {
 
     fn series_per_link(&self, methods: Methods, method: Method, bounds: usize) -> usize {
         let times = if self.has_times(methods, method) { histogram_series(bounds) } else { 0 };
-        link_numbers(method, self.links) + times
+        numbers(FamilyScope::Link, method, self.links) + times
     }
 
     /// Returns the number of series of all links to a peer in the text format.

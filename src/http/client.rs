@@ -130,11 +130,12 @@ impl Allowance {
         self.0.store(OVERHEAD_BYTES_MAX, Ordering::Relaxed);
     }
 
-    /// Subtracts the bytes of a read. Returns whether they were allowed.
-    fn take(&self, bytes: usize) -> bool {
+    /// Subtracts the bytes of a read. If they were not allowed, the error names the limit.
+    fn take(&self, bytes: usize) -> io::Result<()> {
         let left = self.0.load(Ordering::Relaxed).checked_sub(bytes);
         self.0.store(left.unwrap_or(0), Ordering::Relaxed);
-        left.is_some()
+        let reason = || format!("more than {OVERHEAD_BYTES_MAX} bytes beside the body");
+        left.map(drop).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, reason()))
     }
 
     /// Adds the bytes of a piece of a body that has arrived. On the wire, a chunk of `n` bytes
@@ -146,25 +147,24 @@ impl Allowance {
     }
 }
 
-/// A stream that can be read only up to its allowance. The read that exceeds it fails with an error
-/// that names the limit.
-struct Metered<S> {
-    stream: S,
-    allowance: Arc<Allowance>,
+/// A stream of which each read is metered: `meter` is called with the number of bytes, and its
+/// error is that of the read.
+pub struct Metered<S, M> {
+    /// The stream that carries the bytes.
+    pub stream: S,
+    /// The function that is called after each read.
+    pub meter: M,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin, M: Fn(usize) -> io::Result<()> + Unpin> AsyncRead for Metered<S, M> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         std::task::ready!(Pin::new(&mut self.stream).poll_read(context, into))?;
-        let allowed = self.allowance.take(into.filled().len() - before);
-        let reason = || format!("more than {OVERHEAD_BYTES_MAX} bytes beside the body");
-        let refused = || io::Error::new(io::ErrorKind::InvalidData, reason());
-        Poll::Ready(if allowed { Ok(()) } else { Err(refused()) })
+        Poll::Ready((self.meter)(into.filled().len() - before))
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin, M: Unpin> AsyncWrite for Metered<S, M> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -197,10 +197,10 @@ impl HttpConnection {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let allowance = Arc::new(Allowance(AtomicUsize::new(OVERHEAD_BYTES_MAX)));
-        let (sender, wire) = http1::Builder::new()
-            .max_buf_size(BUFFER_BYTES)
-            .handshake::<_, RequestBody>(TokioIo::new(Metered { stream, allowance: Arc::clone(&allowance) }))
-            .await?;
+        let shared = Arc::clone(&allowance);
+        let stream = Metered { stream, meter: move |bytes| shared.take(bytes) };
+        let (sender, wire) =
+            http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake::<_, RequestBody>(TokioIo::new(stream)).await?;
         Ok(Self { sender, allowance, wire: Box::pin(wire), open: true })
     }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use super::domains::DomainsFile;
 use super::frame_writer::{FrameWriter, WrittenBody};
-use super::judge::{self, Agreed, JudgeTimes, Judges, Overview, VerdictsFields};
+use super::judge::{self, Agreed, JudgeTimes, Judges, Overview};
 use super::page;
 use super::queue::Target;
 use super::relay::relay;
@@ -236,13 +236,8 @@ fn judges_of(agreed: &Agreed) -> Vec<JudgeOf<'_>> {
 /// Returns what an agent says that finds no judge: what its own report shows.
 fn without_judges(view: &View) -> Arc<[u8]> {
     let OwnLosses { peers, losing } = OwnLosses::count(view);
-    VerdictsFields::new(
-        &verdicts::without_judges(view.about.is_member, (losing, peers)),
-        &Overview::default(),
-        &[],
-        None,
-    )
-    .text()
+    let headline = verdicts::without_judges(view.about.is_member, (losing, peers));
+    judge::now(&headline, &Overview::default(), &[], None)
 }
 
 fn tenths(seconds: f64) -> f64 {

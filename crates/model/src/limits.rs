@@ -16,9 +16,8 @@ pub const INTERVAL_MIN: Duration = Duration::from_millis(10);
 /// that loses a twentieth to a fifth would lose by chance more often than once in 250 links and ten
 /// minutes.
 pub const FLOW_NATS_MIN: u8 = 5;
-/// Largest number of flows, and the default of `--flows`: source ports of UDP probes. The outcomes
-/// of the last 64 probes of each link are kept with their flows. A fabric of 16 parallel paths
-/// carries 16 flows on 10 of them on average.
+/// Largest number of flows, and the default of `--flows`: source ports of UDP probes. A fabric of
+/// 16 parallel paths carries 16 flows on 10 of them on average.
 pub const FLOWS_MAX: u8 = 16;
 /// Agents that are asked: the largest supported Kubernetes cluster.
 pub const AGENTS_MAX: usize = 5_000;

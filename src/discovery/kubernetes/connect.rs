@@ -12,7 +12,7 @@ use tokio_rustls::TlsConnector;
 
 use super::account::{Account, credentials};
 use super::failure::ApiFailure;
-use super::traffic::Counted;
+use super::traffic;
 use crate::discovery::dns;
 use crate::http::client::{HttpConnection, chain};
 use crate::http::tls::{self, Trust};
@@ -68,7 +68,7 @@ pub async fn connect(
     keep_alive(&stream, purpose).map_err(|e| refused(e.to_string()))?;
     let tls_refused = |reason: String| ApiFailure::Tls { host: server.to_string(), reason };
     let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, Counted(stream))
+        .connect(name, traffic::counted(stream))
         .await
         .map_err(|e| tls_refused(chain(&e)))?;
     HttpConnection::handshake(stream).await.map_err(|e| tls_refused(chain(&e)))

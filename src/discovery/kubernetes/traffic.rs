@@ -4,11 +4,10 @@
 //! Bytes are those of the TCP stream, including TLS and its handshakes, because an API server and
 //! its load balancer carry them.
 
-use std::pin::Pin;
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use crate::http::client::Metered;
 
 static RECEIVED: AtomicU64 = AtomicU64::new(0);
 static REQUESTS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
@@ -53,32 +52,11 @@ pub fn received_bytes() -> u64 {
     RECEIVED.load(Ordering::Relaxed)
 }
 
-/// A stream whose received bytes are counted.
-pub struct Counted<S>(pub S);
-
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        let before = into.filled().len();
-        let read = Pin::new(&mut self.0).poll_read(context, into);
-        RECEIVED.fetch_add((into.filled().len() - before) as u64, Ordering::Relaxed);
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.0).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(context)
-    }
+/// Returns the stream with its received bytes counted.
+pub fn counted<S>(stream: S) -> Metered<S, impl Fn(usize) -> io::Result<()> + Unpin> {
+    let meter = |bytes: usize| {
+        RECEIVED.fetch_add(bytes as u64, Ordering::Relaxed);
+        Ok(())
+    };
+    Metered { stream, meter }
 }

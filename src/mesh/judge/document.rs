@@ -167,43 +167,27 @@ fn text_of_fields(object: &str) -> Arc<[u8]> {
     [object.get(1..).unwrap_or("}").as_bytes(), b"\n"].concat().into()
 }
 
-/// What `/api/v1/verdicts` says of a mesh beside its judges. It is worded here: no text of a judge
-/// reaches a reader.
-#[derive(Serialize)]
-pub struct VerdictsFields<'a> {
-    /// The state of the mesh in one line.
-    headline: &'a str,
-    /// The state of the mesh.
-    state: MeshState,
-    /// Since when the judges remember what happened.
-    #[serde(skip_serializing_if = "Option::is_none")]
+/// Returns what `/api/v1/verdicts` says of a mesh beside its judges, as fields that follow others
+/// in an object: its state in one line, what is said beside the verdicts, and those that hold, the
+/// gravest first. It is worded here: no text of a judge reaches a reader.
+pub fn now(
+    Headline { text, state }: &Headline,
+    overview: &Overview,
+    verdicts: &[Verdict],
     remembered_since_unix_seconds: Option<u64>,
-    /// What is said beside the verdicts.
-    #[serde(flatten)]
-    overview: &'a Overview,
-    /// The verdicts that hold, the gravest first.
-    #[serde(serialize_with = "wording::worded")]
-    verdicts: &'a [Verdict],
-}
-
-impl<'a> VerdictsFields<'a> {
-    /// Makes the fields for verdicts that hold.
-    pub fn new(
-        headline: &'a Headline,
-        overview: &'a Overview,
-        verdicts: &'a [Verdict],
+) -> Arc<[u8]> {
+    #[derive(Serialize)]
+    struct Now<'a> {
+        headline: &'a str,
+        state: MeshState,
+        #[serde(skip_serializing_if = "Option::is_none")]
         remembered_since_unix_seconds: Option<u64>,
-    ) -> Self {
-        let Headline { text, state } = headline;
-        Self { headline: text, state: *state, remembered_since_unix_seconds, overview, verdicts }
+        #[serde(flatten)]
+        overview: &'a Overview,
+        #[serde(serialize_with = "wording::worded")]
+        verdicts: &'a [Verdict],
     }
-}
-
-impl VerdictsFields<'_> {
-    /// Returns these fields as they follow others in an object.
-    pub fn text(&self) -> Arc<[u8]> {
-        fields(self)
-    }
+    fields(&Now { headline: text, state: *state, remembered_since_unix_seconds, overview, verdicts })
 }
 
 /// Returns the fields of these verdicts as they follow others in an object.

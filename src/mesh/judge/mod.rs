@@ -58,7 +58,7 @@ use crate::report::{JUDGE_BYTES_MAX, JUDGE_PATH, JudgeAnswer};
 use crate::sys::{clock, wall};
 use crate::units::Nanos;
 
-pub use document::{KEPT_PATH, Overview, PATH, VerdictsFields, fields, is_valid_verdict};
+pub use document::{KEPT_PATH, Overview, PATH, fields, is_valid_verdict, now};
 pub use nodes::PATH as NODES_PATH;
 pub use quorum::agreed_of;
 pub use role::JUDGES;
@@ -104,7 +104,7 @@ impl Agreed {
             at,
             judges: said.iter().map(|said| (said.node.clone(), said.judge)).collect(),
             nodes: quorum::nodes(said),
-            now: VerdictsFields::new(&headline, &overview, holding, since).text(),
+            now: now(&headline, &overview, holding, since),
             history: document::history(&verdicts, since),
         }
     }
