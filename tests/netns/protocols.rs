@@ -152,6 +152,14 @@ fn is_named(found: &BTreeSet<Named>, fault: Fault, place: Place, reports: &[Valu
     assert!(subjects.iter().any(|subject| is_one(&subject)), "{fault:?}, {place:?}: {found:?}{pictures}");
 }
 
+/// Returns the verdicts that follow from the reports that an agent passes on, whatever the agents
+/// record of their own lag.
+fn of_document(document: &Value) -> BTreeSet<Named> {
+    let reports: Vec<Value> = list(document, "rows").iter().map(rows::without_lag).collect();
+    let verdicts = rows::judge(&reports, list(document, "missing"));
+    in_short(verdicts.as_array().expect("a list"))
+}
+
 fn is_one_verdict(fault: Fault, place: Place) {
     let mesh = Mesh::of(&NAMES);
     if fault == Fault::Checksums {
@@ -178,8 +186,7 @@ fn is_one_verdict(fault: Fault, place: Place) {
         let is_all = list(&document, "rows").len() == fault.reports(place);
         if is_all { Ok(document) } else { Err(document["missing"].to_string()) }
     });
-    let verdicts = rows::judge(list(&collected, "rows"), list(&collected, "missing"));
-    let found = in_short(verdicts.as_array().expect("a list"));
+    let found = of_document(&collected);
     is_named(&found, fault, place, list(&collected, "rows"));
     println!("{fault:?}, {place:?}: {found:?}");
 }
@@ -271,9 +278,8 @@ fn is_about_the_agent_alone(signal: i32) {
         if lost == others.len() { Ok(()) } else { Err(format!("{lost} links have lost enough")) }
     });
     let document = others[0].passes_on(&NAMES);
-    let verdicts = rows::judge(list(&document, "rows"), list(&document, "missing"));
     let expected = BTreeSet::from([named("agent_unreachable", "n6", "")]);
-    assert_eq!(in_short(verdicts.as_array().expect("a list")), expected, "{verdicts}");
+    assert_eq!(of_document(&document), expected, "{document}");
     stopped[0].process.signal(libc::SIGKILL);
 }
 

@@ -118,8 +118,6 @@ fn a_thousand_strangers_a_second_are_closed_and_take_no_handshake_of_a_member() 
     let (a, b, stranger) = (mesh.node("a"), mesh.node("b"), mesh.node("stranger"));
     let agents = agents_on(&[a, b], &peers_file(&[a, b]), &[]);
     all_clean(&agents, &[("tcp", 1)]);
-    // Until both ran, an agent may have said that it had no route.
-    let said: Vec<usize> = agents.iter().map(|agent| agent.process.log().len()).collect();
     let repeated = repeated_syns(a);
     let handshakes = || Total::of(link(&reports(&agents), "a", "b", "tcp")).received;
     let before = handshakes();
@@ -138,9 +136,11 @@ fn a_thousand_strangers_a_second_are_closed_and_take_no_handshake_of_a_member() 
     assert_eq!(repeated_syns(a), repeated, "every first SYN of a is answered");
     let reports = reports(&agents);
     assert_eq!(count(link(&reports, "a", "b", "tcp"), "lost"), 0);
-    for (agent, said) in agents.iter().zip(said) {
-        let log = &agent.process.log()[said..];
-        assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+    for agent in &agents {
+        let log = agent.process.log();
+        // Until both agents ran, neither had a route, which one may say up to a minute later.
+        let mut bad = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR"));
+        assert!(bad.all(|line| line.contains("no route")), "{log}");
     }
 }
 
