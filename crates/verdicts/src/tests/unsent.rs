@@ -320,7 +320,8 @@ fn a_single_probe_of_a_minute_is_no_finding_and_one_of_twenty_is() {
         })
     };
     assert_eq!(judged(&some(1)), (MeshState::Well, "all well".to_owned()));
-    assert_eq!(judged(&some(4)), (MeshState::Cause, "a cannot send to b: no buffer space".to_owned()));
+    let share = "a cannot send to b, for 6 % of the probes of the last minute: no buffer space";
+    assert_eq!(judged(&some(4)), (MeshState::Cause, share.to_owned()));
 }
 
 #[test]
